@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The only file that prints results. Text follows the look of nccl-tests (two-level heading that
+ * starts with '#', columns two blanks apart); CSV quotes as RFC 4180 says, with plain newlines;
+ * JSON is {meta, rows, summary, notes}. After each row of a JSON file the end of the document is
+ * written too, and the next row overwrites it, so the file is valid whenever a row is done. */
+#include "base/out.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define GAP 2 /* blanks between columns of text */
+
+/* A place where the table goes. */
+struct sink {
+    enum out_format format;
+    FILE *file;
+    const char *name; /* "stdout", or the path */
+    bool begun;       /* headings are written */
+    bool regular;     /* a file whose end can be overwritten */
+    bool failed;      /* something could not be written */
+    off_t end;        /* where the next JSON row goes */
+};
+
+struct out {
+    const struct out_column *columns;
+    size_t ncolumns;
+    struct sink *sinks;
+    size_t nsinks, cap;
+    size_t nrows;
+    json_t *meta, *summary, *notes;
+    char **keys; /* by column: its name in CSV and JSON */
+};
+
+/* A text under construction; line_end gives it away. */
+struct line {
+    FILE *file;
+    char *text;
+    size_t length;
+};
+
+static FILE *line_begin(struct line *line)
+{
+    *line = (struct line){0};
+    line->file = open_memstream(&line->text, &line->length);
+    if (!line->file) {
+        fprintf(stderr, "out of memory: a line of output\n");
+        exit(1);
+    }
+    return line->file;
+}
+
+static char *line_end(struct line *line)
+{
+    fclose(line->file);
+    return line->text;
+}
+
+/* Writes the text as one line without trailing blanks. Frees the text. */
+static void put_line(FILE *file, char *text)
+{
+    size_t length = strlen(text);
+    while (length && text[length - 1] == ' ')
+        length--;
+    fprintf(file, "%.*s\n", (int)length, text);
+    free(text);
+}
+
+/* ---- keys ---- */
+
+static void put_word(FILE *file, const char *word)
+{
+    for (const char *c = word; *c; c++) {
+        if (c[0] == '/' && c[1] == 's')
+            fputc('p', file); /* GB/s -> GBps */
+        else if (*c == '%')
+            fputs("pct", file);
+        else
+            fputc(isalnum((unsigned char)*c) ? *c : '_', file);
+    }
+}
+
+/* group_key_unit, in letters, digits and underscores */
+static char *key_of(const struct out_column *column)
+{
+    struct line line;
+    FILE *file = line_begin(&line);
+    const char *parts[] = {column->group, column->key, column->unit};
+    const char *joint = "";
+    for (size_t i = 0; i < 3; i++) {
+        if (!parts[i]) continue;
+        fputs(joint, file);
+        put_word(file, parts[i]);
+        joint = "_";
+    }
+    return line_end(&line);
+}
+
+/* ---- values ---- */
+
+static bool known(const struct out_cell *cell)
+{
+    return cell->kind != OUT_UNKNOWN && (cell->kind != OUT_DOUBLE || isfinite(cell->v.d));
+}
+
+/* A double in at most `width` characters if fewer decimals can do it. */
+static void put_double(FILE *file, double value, int precision, int width)
+{
+    while (precision > 0 && snprintf(NULL, 0, "%.*f", precision, value) > width)
+        precision--;
+    fprintf(file, "%.*f", precision, value);
+}
+
+/* The cell as text shows it. Freed by the caller. */
+static char *text_value(const struct out_cell *cell, const struct out_column *column)
+{
+    struct line line;
+    FILE *file = line_begin(&line);
+    switch (known(cell) ? cell->kind : OUT_UNKNOWN) {
+    case OUT_UNKNOWN:
+        fputs("N/A", file);
+        break;
+    case OUT_TEXT:
+        fputs(cell->v.text, file);
+        break;
+    case OUT_UINT:
+        fprintf(file, "%llu", (unsigned long long)cell->v.u);
+        break;
+    case OUT_INT:
+        fprintf(file, "%lld", (long long)cell->v.i);
+        break;
+    case OUT_DOUBLE:
+        put_double(file, cell->v.d, column->precision, abs(column->width));
+        break;
+    case OUT_BOOL:
+        fputs(cell->v.b ? "yes" : "no", file);
+        break;
+    case OUT_DOUBLES:
+        fprintf(file, "%zu", cell->v.doubles.count);
+        break;
+    }
+    return line_end(&line);
+}
+
+/* The text in quotes if RFC 4180 asks for them. An empty text is "", which differs from unknown. */
+static void put_csv_text(FILE *file, const char *text)
+{
+    if (*text && !strpbrk(text, ",\"\r\n")) {
+        fputs(text, file);
+        return;
+    }
+    fputc('"', file);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', file);
+        fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+static void put_csv_value(FILE *file, const struct out_cell *cell)
+{
+    switch (known(cell) ? cell->kind : OUT_UNKNOWN) {
+    case OUT_UNKNOWN:
+        break;
+    case OUT_TEXT:
+        put_csv_text(file, cell->v.text);
+        break;
+    case OUT_UINT:
+        fprintf(file, "%llu", (unsigned long long)cell->v.u);
+        break;
+    case OUT_INT:
+        fprintf(file, "%lld", (long long)cell->v.i);
+        break;
+    case OUT_DOUBLE:
+        fprintf(file, "%.15g", cell->v.d);
+        break;
+    case OUT_BOOL:
+        fputs(cell->v.b ? "true" : "false", file);
+        break;
+    case OUT_DOUBLES:
+        for (size_t i = 0; i < cell->v.doubles.count; i++) {
+            if (i) fputc(';', file);
+            struct out_cell item = out_double(cell->v.doubles.values[i]);
+            put_csv_value(file, &item);
+        }
+        break;
+    }
+}
+
+static json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Bytes that are no UTF-8 become '?': a command line may hold any. */
+static json_t *json_text(const char *text)
+{
+    json_t *value = json_string(text);
+    if (value) return value;
+    char *ascii = mem_strdup(text);
+    for (char *c = ascii; *c; c++)
+        if (!isascii((unsigned char)*c)) *c = '?';
+    value = json_string(ascii);
+    free(ascii);
+    return value;
+}
+
+static json_t *json_value(const struct out_cell *cell)
+{
+    json_t *list;
+    switch (cell->kind) {
+    case OUT_UNKNOWN:
+        return json_null();
+    case OUT_TEXT:
+        return json_text(cell->v.text);
+    case OUT_UINT:
+        return cell->v.u <= INT64_MAX ? json_integer((json_int_t)cell->v.u)
+                                      : json_real((double)cell->v.u);
+    case OUT_INT:
+        return json_integer(cell->v.i);
+    case OUT_DOUBLE:
+        return json_number(cell->v.d);
+    case OUT_BOOL:
+        return json_boolean(cell->v.b);
+    case OUT_DOUBLES:
+        list = json_array();
+        for (size_t i = 0; i < cell->v.doubles.count; i++)
+            json_array_append_new(list, json_number(cell->v.doubles.values[i]));
+        return list;
+    }
+    return json_null();
+}
+
+static void put_json(FILE *file, const json_t *value)
+{
+    int status = json_dumpf(value, file, JSON_REAL_PRECISION(15));
+    assert(status == 0 || ferror(file));
+    (void)status;
+}
+
+/* ---- text ---- */
+
+/* The line above the labels: the name of a group stands in the middle of its columns. */
+static char *group_line(const struct out *out)
+{
+    size_t width = 1, at = 0;
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        const char *group = out->columns[i].group;
+        width += (size_t)abs(out->columns[i].width) + GAP + (group ? strlen(group) : 0);
+    }
+    char *line = mem_calloc(width + 1, 1);
+    memset(line, ' ', width);
+    line[0] = '#';
+    for (size_t i = 0; i < out->ncolumns;) {
+        const char *group = out->columns[i].group;
+        size_t span = 0;
+        do {
+            if (out->columns[i].width) span += (size_t)abs(out->columns[i].width) + GAP;
+            i++;
+        } while (group && i < out->ncolumns && out->columns[i].group &&
+                 strcmp(group, out->columns[i].group) == 0);
+        size_t length = group ? strlen(group) : 0;
+        size_t spare = span > GAP + length ? (span - GAP - length) / 2 : 0;
+        if (group && span) memcpy(line + at + spare, group, length);
+        at += span;
+    }
+    return line;
+}
+
+/* One heading line: the text of each column as `pick` gives it. */
+static char *heading_line(const struct out *out, char *(*pick)(const struct out_column *))
+{
+    struct line line;
+    FILE *file = line_begin(&line);
+    int gap = 0;
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        const struct out_column *column = &out->columns[i];
+        if (!column->width) continue;
+        char *text = pick(column);
+        const char *mark = gap == 0 ? column->width < 0 ? "# " : "#" : "";
+        int marked = (int)strlen(mark);
+        int width = column->width < 0 ? column->width + marked : column->width - marked;
+        fprintf(file, "%*s%s%*s", gap, "", mark, width, text);
+        gap = GAP;
+        free(text);
+    }
+    return line_end(&line);
+}
+
+static char *pick_label(const struct out_column *column)
+{
+    return mem_strdup(column->label ? column->label : column->key);
+}
+
+static char *pick_unit(const struct out_column *column)
+{
+    return column->unit ? mem_printf("(%s)", column->unit) : mem_strdup("");
+}
+
+static void begin_text(const struct out *out, struct sink *sink)
+{
+    bool groups = false, units = false;
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        groups |= out->columns[i].width && out->columns[i].group;
+        units |= out->columns[i].width && out->columns[i].unit;
+    }
+    if (groups) put_line(sink->file, group_line(out));
+    put_line(sink->file, heading_line(out, pick_label));
+    if (units) put_line(sink->file, heading_line(out, pick_unit));
+}
+
+static void row_text(const struct out *out, struct sink *sink, const struct out_cell *cells)
+{
+    struct line line;
+    FILE *file = line_begin(&line);
+    int gap = 0;
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        if (!out->columns[i].width) continue;
+        char *text = text_value(&cells[i], &out->columns[i]);
+        fprintf(file, "%*s%*s", gap, "", out->columns[i].width, text);
+        gap = GAP;
+        free(text);
+    }
+    put_line(sink->file, line_end(&line));
+}
+
+/* ---- CSV ---- */
+
+static void begin_csv(const struct out *out, struct sink *sink)
+{
+    for (size_t i = 0; i < out->ncolumns; i++)
+        fprintf(sink->file, "%s%s", i ? "," : "", out->keys[i]);
+    fputc('\n', sink->file);
+}
+
+static void row_csv(const struct out *out, struct sink *sink, const struct out_cell *cells)
+{
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        if (i) fputc(',', sink->file);
+        put_csv_value(sink->file, &cells[i]);
+    }
+    fputc('\n', sink->file);
+}
+
+/* ---- JSON ---- */
+
+static void begin_json(const struct out *out, struct sink *sink)
+{
+    fputs("{\"meta\": ", sink->file);
+    put_json(sink->file, out->meta);
+    fputs(",\n\"rows\": [", sink->file);
+    sink->end = ftello(sink->file);
+}
+
+/* Ends the document. In a file the end of an earlier, longer one is cut off. */
+static void end_json(const struct out *out, struct sink *sink)
+{
+    fputs("\n],\n\"summary\": ", sink->file);
+    put_json(sink->file, out->summary);
+    fputs(",\n\"notes\": ", sink->file);
+    put_json(sink->file, out->notes);
+    fputs("}\n", sink->file);
+    if (!sink->regular) return;
+    fflush(sink->file);
+    sink->failed |= ftruncate(fileno(sink->file), ftello(sink->file)) != 0;
+}
+
+static void row_json(const struct out *out, struct sink *sink, const struct out_cell *cells)
+{
+    json_t *row = json_object();
+    for (size_t i = 0; i < out->ncolumns; i++)
+        json_object_set_new(row, out->keys[i], json_value(&cells[i]));
+    if (sink->regular) fseeko(sink->file, sink->end, SEEK_SET);
+    fputs(out->nrows ? ",\n" : "\n", sink->file);
+    put_json(sink->file, row);
+    json_decref(row);
+    if (!sink->regular) return;
+    sink->end = ftello(sink->file);
+    end_json(out, sink);
+}
+
+/* ---- the table ---- */
+
+static const struct {
+    void (*begin)(const struct out *, struct sink *);
+    void (*row)(const struct out *, struct sink *, const struct out_cell *);
+    void (*end)(const struct out *, struct sink *); /* NULL: nothing to write */
+} FORMATS[] = {
+    [OUT_FORMAT_TEXT] = {begin_text, row_text, NULL},
+    [OUT_FORMAT_CSV] = {begin_csv, row_csv, NULL},
+    [OUT_FORMAT_JSON] = {begin_json, row_json, end_json},
+};
+
+struct out *out_new(const struct out_column *columns, size_t ncolumns)
+{
+    struct out *out = mem_calloc(1, sizeof *out);
+    out->columns = columns;
+    out->ncolumns = ncolumns;
+    out->meta = json_object();
+    out->summary = json_object();
+    out->notes = json_array();
+    out->keys = mem_calloc(ncolumns, sizeof *out->keys);
+    for (size_t i = 0; i < ncolumns; i++)
+        out->keys[i] = key_of(&columns[i]);
+    return out;
+}
+
+/* Opens a file for writing that must not exist yet unless `overwrite`; a device or pipe may. */
+static FILE *open_new(const char *path, bool overwrite, bool *regular, struct err *err)
+{
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    *regular = !exists || S_ISREG(st.st_mode);
+    int unless = *regular && !overwrite ? O_EXCL : O_TRUNC;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | unless, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (file) return file;
+    if (errno == EEXIST)
+        err_add(err, ERR_USAGE, "%s exists and is kept; name another file or give --overwrite",
+                path);
+    else
+        err_add(err, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+    return NULL;
+}
+
+int out_add(struct out *out, enum out_format format, const char *path, bool overwrite,
+            struct err *err)
+{
+    assert(!out->nrows);
+    struct sink sink = {.format = format, .file = stdout, .name = "stdout"};
+    if (path && strcmp(path, "-") != 0) {
+        sink.name = path;
+        sink.file = open_new(path, overwrite, &sink.regular, err);
+        if (!sink.file) return -1;
+    }
+    for (size_t i = 0; i < out->nsinks; i++)
+        if (out->sinks[i].file == stdout && sink.file == stdout)
+            return err_add(err, ERR_USAGE, "two outputs go to stdout; give one of them a file");
+    MEM_GROW(out->sinks, out->nsinks, out->cap);
+    out->sinks[out->nsinks++] = sink;
+    return 0;
+}
+
+void out_meta(struct out *out, const char *key, struct out_cell value)
+{
+    json_object_set_new(out->nrows ? out->summary : out->meta, key, json_value(&value));
+}
+
+void out_note(struct out *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *note = mem_vprintf(format, args);
+    va_end(args);
+    json_array_append_new(out->notes, json_text(note));
+    for (size_t i = 0; i < out->nsinks; i++) {
+        if (out->sinks[i].format != OUT_FORMAT_TEXT) continue;
+        put_line(out->sinks[i].file, mem_printf("# %s", note));
+        fflush(out->sinks[i].file);
+    }
+    free(note);
+}
+
+static void begin(const struct out *out, struct sink *sink)
+{
+    if (!sink->begun) FORMATS[sink->format].begin(out, sink);
+    sink->begun = true;
+}
+
+void out_row(struct out *out, const struct out_cell *cells)
+{
+    for (size_t i = 0; i < out->ncolumns; i++)
+        assert(cells[i].kind == OUT_UNKNOWN || cells[i].kind == out->columns[i].kind);
+    for (size_t i = 0; i < out->nsinks; i++) {
+        begin(out, &out->sinks[i]);
+        FORMATS[out->sinks[i].format].row(out, &out->sinks[i], cells);
+        fflush(out->sinks[i].file);
+    }
+    out->nrows++;
+}
+
+/* Ends one place. A text without rows stays without headings. */
+static int sink_close(const struct out *out, struct sink *sink, struct err *err)
+{
+    if (sink->format != OUT_FORMAT_TEXT) begin(out, sink);
+    if (sink->regular && sink->format == OUT_FORMAT_JSON) fseeko(sink->file, sink->end, SEEK_SET);
+    if (FORMATS[sink->format].end) FORMATS[sink->format].end(out, sink);
+    sink->failed |= fflush(sink->file) != 0 || ferror(sink->file);
+    if (sink->file != stdout) sink->failed |= fclose(sink->file) != 0;
+    if (!sink->failed) return 0;
+    return err_add(err, ERR_FAILED, "%s could not be written in full: %s", sink->name,
+                   strerror(errno));
+}
+
+int out_close(struct out *out, struct err *err)
+{
+    if (!out) return 0;
+    int status = 0;
+    for (size_t i = 0; i < out->nsinks; i++)
+        status |= sink_close(out, &out->sinks[i], err);
+    for (size_t i = 0; i < out->ncolumns; i++)
+        free(out->keys[i]);
+    json_decref(out->meta);
+    json_decref(out->summary);
+    json_decref(out->notes);
+    free(out->keys);
+    free(out->sinks);
+    free(out);
+    return status;
+}
