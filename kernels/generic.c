@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The vectorised kernels for any machine: 16-byte vectors, on x86-64 SSE2. */
+#define VB 16
+#define KERNELS_NAME "generic"
+#define KERNELS_TABLE kernels_generic
+
+#include "kernels/simd_part.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+
+static INLINE void store_stream(uint8_t *ptr, vu value)
+{
+    _mm_stream_si128((__m128i *)(void *)ptr, (__m128i)value);
+}
+
+static INLINE void stream_fence(void)
+{
+    _mm_sfence();
+}
+#else
+static INLINE void store_stream(uint8_t *ptr, vu value)
+{
+    store(ptr, value);
+}
+
+static INLINE void stream_fence(void)
+{
+}
+#endif
+
+#include "kernels/simd_body.h"
