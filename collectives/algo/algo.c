@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of algorithms, and what `auto` chooses from it. */
+#include "algo/algo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "algo/builders.h"
+
+/* Parts per block: the share of each channel in `parts` pieces; where the block is the whole
+ * buffer and every rank owns a share of it, n times as many. */
+static uint32_t per_rank(const struct algo_args *args)
+{
+    return args->nranks * pieces(args);
+}
+
+static uint32_t per_block(const struct algo_args *args)
+{
+    return pieces(args);
+}
+
+static const struct algo table[] = {
+    {COLL_ALLREDUCE, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+     "reduce-scatter and all-gather round a ring: least bytes, 2(n-1) steps", per_rank,
+     ring_allreduce},
+    {COLL_ALLREDUCE, "tree", SYM_NONE, 2, "Sanders, Speck, Traeff 2009",
+     "up and down two complementary binary trees: about 2 log2 n steps", per_block, tree_allreduce},
+    {COLL_ALLREDUCE, "oneshot", SYM_NONE, 1, "direct exchange",
+     "all send all to all, everyone adds in rank order: one round", per_block, oneshot_allreduce},
+    {COLL_ALLREDUCE, "twoshot", SYM_SHIFT, 1, "direct exchange; Rabenseifner 2004",
+     "each rank adds its share of all, then sends it to all: two rounds", per_rank,
+     twoshot_allreduce},
+    {COLL_ALLGATHER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+     "blocks go round a ring: n-1 steps", per_block, ring_allgather},
+    {COLL_REDUCE_SCATTER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+     "partial sums go round a ring: n-1 steps", per_block, ring_reduce_scatter},
+    {COLL_ALLTOALL, "pairwise", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
+     "n rounds, each rank swaps blocks with one partner", per_block, pairwise_alltoall},
+    {COLL_ALLTOALL, "direct", SYM_SHIFT, 1, "direct exchange",
+     "all sends at once, then all receives", per_block, direct_alltoall},
+    {COLL_BROADCAST, "binomial", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
+     "ranks that have the data double each round: log2 n steps", per_block, binomial_broadcast},
+    {COLL_BROADCAST, "chain", SYM_NONE, 1, "Traeff, Ripke 2008",
+     "pieces go down a chain of ranks: one copy per rank, pipelined", per_block, chain_broadcast},
+};
+
+enum { NALGOS = sizeof table / sizeof *table };
+
+const struct algo *algo_table(size_t *count)
+{
+    *count = NALGOS;
+    return table;
+}
+
+const struct algo *algo_find(enum coll_id coll, const char *name, struct err *err)
+{
+    char valid[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < NALGOS; i++) {
+        if (table[i].coll != coll) {
+            continue;
+        }
+        if (strcmp(table[i].name, name) == 0) {
+            return &table[i];
+        }
+        at +=
+            (size_t)snprintf(valid + at, sizeof valid - at, "%s%s", at ? ", " : "", table[i].name);
+    }
+    err_add(err, ERR_USAGE, "%s has no algorithm '%s': valid are %s", coll_get(coll)->name, name,
+            valid);
+    return NULL;
+}
+
+static int check_args(const struct algo_args *args, struct err *err)
+{
+    int bad = 0;
+    if (args->nranks == 0) {
+        bad |= err_add(err, ERR_USAGE, "a collective needs at least 1 rank, not 0");
+    } else if (args->root >= args->nranks) {
+        bad |= err_add(err, ERR_USAGE, "root %u is no rank: with %u ranks it is 0 to %u",
+                       args->root, args->nranks, args->nranks - 1);
+    }
+    if (args->channels == 0 || args->channels > 4096 || args->parts == 0) {
+        bad |= err_add(err, ERR_USAGE,
+                       "%u channels with %u parts: channels are 1 to 4096, parts at least 1",
+                       args->channels, args->parts);
+    }
+    double chunks = (double)args->nranks * args->nranks * args->channels * args->parts;
+    if (!bad && chunks > 0x1p31) {
+        bad |=
+            err_add(err, ERR_USAGE, "%u ranks x %u channels x %u parts give more than 2^31 chunks",
+                    args->nranks, args->channels, args->parts);
+    }
+    return bad;
+}
+
+struct sched *algo_build(const struct algo *algo, const struct algo_args *args, bool unroll,
+                         struct err *err)
+{
+    if (check_args(args, err)) {
+        return NULL;
+    }
+    struct sched *sched =
+        sched_new(algo->name, algo->coll, args->nranks, args->root, algo->nparts(args));
+    sched->nchannels = args->channels;
+    sched->relative = algo->symmetry == SYM_SHIFT && !unroll;
+    uint32_t nprogs = sched->relative ? 1 : args->nranks;
+    for (uint32_t rank = 0; rank < nprogs; rank++) {
+        algo->build(sched_prog(sched, rank), args, rank);
+    }
+    return sched;
+}
+
+/* ---- auto ---- */
+
+/* A row holds for calls of at most `most` bytes on at most `ranks` ranks with such buffers; the
+ * first that fits is taken. Set from measurements on 2 cores with shared memory: see README. */
+struct range_row {
+    enum coll_id coll;
+    enum { ANY, SHARED, PRIVATE } buffers;
+    uint32_t ranks;
+    size_t most;
+    const char *algo;
+    uint32_t channels, parts;
+};
+
+static const struct range_row ranges[] = {
+    {COLL_ALLREDUCE, PRIVATE, 2, SIZE_MAX, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, 16, 8 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, UINT32_MAX, 4 << 10, "tree", 1, 1},
+    {COLL_ALLREDUCE, ANY, 64, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLGATHER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLTOALL, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_BROADCAST, ANY, UINT32_MAX, 64 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 1},
+};
+
+static bool holds(const struct range_row *row, enum coll_id coll, uint32_t nranks, size_t size,
+                  bool shared)
+{
+    bool kind = row->buffers == ANY || (row->buffers == SHARED) == shared;
+    return row->coll == coll && kind && nranks <= row->ranks && size <= row->most;
+}
+
+struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size, bool shared)
+{
+    const struct range_row *row = ranges;
+    while (!holds(row, coll, nranks, size, shared)) {
+        row++; /* the last row of each collective holds for all */
+    }
+    struct err none = ERR_INIT;
+    return (struct algo_choice){algo_find(coll, row->algo, &none), row->channels, row->parts};
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of all algorithms. A row is everything there is to know about one: adding an
+ * algorithm is one builder function and one row. */
+#pragma once
+
+#include "base/err.h"
+#include "sched/sched.h"
+
+struct algo_args {
+    uint32_t nranks, root;
+    uint32_t channels; /* >= 1: independent copies of the pattern on their own share of the data */
+    uint32_t parts;    /* >= 1: pieces that each channel's share is cut into further */
+};
+
+struct algo {
+    enum coll_id coll;
+    const char *name;
+    enum symmetry symmetry; /* SHIFT: rank r's program is rank 0's, turned by r (root 0 or none) */
+    uint32_t channels;      /* default */
+    const char *paper;
+    const char *what; /* one line for the listing */
+    /* Parts per block for these arguments. */
+    uint32_t (*nparts)(const struct algo_args *args);
+    /* Emits the program of `rank`. */
+    void (*build)(struct prog *prog, const struct algo_args *args, uint32_t rank);
+};
+
+/* All rows, in listing order. */
+const struct algo *algo_table(size_t *count);
+
+/* The row of (coll, name); unknown: the names valid for the collective (ERR_USAGE) and NULL. */
+const struct algo *algo_find(enum coll_id coll, const char *name, struct err *err);
+
+/* Builds the schedule: one relative program if the row says so and `unroll` is false, else one
+ * program per rank. Arguments are checked (root < nranks, channels and parts >= 1, nranks >= 1,
+ * parts x channels x nranks within 2^31); NULL with the sentence on error. */
+struct sched *algo_build(const struct algo *algo, const struct algo_args *args, bool unroll,
+                         struct err *err);
+
+/* What `auto` means. */
+struct algo_choice {
+    const struct algo *algo;
+    uint32_t channels, parts;
+};
+
+/* The best row for a call of `size` bytes (S) on `nranks` ranks with buffers that peers can map
+ * (`shared`) or not: from the ranges of the table in algo.c. Cannot fail for a valid collective. */
+struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size, bool shared);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What each collective promises: its buffers, what they hold before and must hold after, and how
+ * its bandwidth is counted. One row per collective; nothing here knows an algorithm. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum coll_id {
+    COLL_ALLREDUCE,
+    COLL_ALLGATHER,
+    COLL_REDUCE_SCATTER,
+    COLL_ALLTOALL,
+    COLL_BROADCAST,
+    COLL_COUNT
+};
+
+/* Buffers by symbol. Scratch plane p is BUF_SCRATCH + p, laid out like the buffer with more
+ * blocks. */
+enum buf { BUF_IN = 0, BUF_OUT = 1, BUF_SCRATCH = 2 };
+
+enum content { CONTENT_FREE, CONTENT_VALUE, CONTENT_UNCHANGED };
+
+struct coll {
+    enum coll_id id;
+    const char *name;    /* the word on the command line */
+    const char *nccl;    /* the name in nccl-tests, e.g. "all_reduce" */
+    bool reduces;        /* has an operator */
+    bool rooted;         /* has a root */
+    bool in_per_rank;    /* the input has one block per rank (else one block) */
+    bool out_per_rank;   /* the output has one block per rank (else one block) */
+    const char *promise; /* one sentence for listings */
+    const char *busbw;   /* the factor's formula, for headers */
+    double (*busbw_factor)(uint32_t nranks); /* busbw = algbw * factor */
+};
+
+/* The row of a collective; `id` must be valid. */
+const struct coll *coll_get(enum coll_id id);
+
+/* The row by name (either spelling, "_perf" ignored); unknown: the valid list (ERR_USAGE), NULL. */
+const struct coll *coll_find(const char *name, struct err *err);
+
+/* Blocks of a buffer for `nranks` ranks (scratch: the larger of the two). */
+uint32_t coll_blocks(const struct coll *coll, enum buf buf, uint32_t nranks);
+
+/* In place: the block of the output that the input's block `block` of `rank` lies on
+ * (allreduce, alltoall, broadcast: the same; allgather: block `rank`), or, for reduce_scatter, the
+ * other way round: output block 0 lies on input block `rank`. Gives one canonical (buf, block). */
+void coll_alias(const struct coll *coll, uint32_t rank, enum buf *buf, uint32_t *block);
+
+/* What a chunk must hold: part p of input block `block` of `rank`, or the reduction of that part
+ * over all ranks. Parts keep their number in every buffer. */
+struct promise {
+    enum content content;
+    uint32_t block;
+    uint32_t rank; /* when !all */
+    bool all;
+};
+
+/* True when the input of `rank` holds data before the collective (else it may not be read). */
+bool coll_has_input(const struct coll *coll, uint32_t root, uint32_t rank);
+
+/* Content required afterwards of block `block` of `rank`'s output. The input must be UNCHANGED out
+ * of place; in place only what lies outside the output is free. Cannot fail. */
+struct promise coll_after(const struct coll *coll, uint32_t root, uint32_t rank, uint32_t block);
+
+/* The bytes of a call: S as counted by algbw, and the block sizes that follow.
+ *   allreduce, broadcast   S = the buffer of one rank
+ *   allgather              S = the output, nranks blocks
+ *   reduce_scatter, alltoall  S = the input, nranks blocks
+ * Gives elements per block for a wanted S: rounded down to whole elements per block, at least one
+ * per block when S > 0. */
+size_t coll_block_count(const struct coll *coll, uint32_t nranks, size_t size, size_t esize);
+
+/* S in bytes for that many elements per block. */
+size_t coll_size(const struct coll *coll, uint32_t nranks, size_t block_count, size_t esize);
+
+enum source { SOURCE_MEASURED, SOURCE_SIMULATED, SOURCE_REFERENCE };
+
+/* One row of any table: measured, simulated, or of a reference library. Times in microseconds per
+ * operation; the maximum over ranks of each sample. */
+struct result {
+    enum source source;
+    enum coll_id coll;
+    char algo[32];      /* the algorithm that ran, never "auto" */
+    char transport[32]; /* "shm/pull", "mpi", "switch", ... */
+    char buffers[12];   /* "shared", "private" or "-" */
+    char dtype[12], redop[8];
+    int root; /* -1: none */
+    uint32_t nranks;
+    bool in_place;
+    uint64_t bytes; /* S */
+    uint64_t count; /* elements per block, as nccl-tests counts */
+    double time_us; /* mean over all operations: what algbw is counted from */
+    double min_us, p50_us, p95_us, p99_us, max_us;
+    uint64_t nsamples, batch;      /* a sample is `batch` operations */
+    double algbw_GBps, busbw_GBps; /* 10^9 bytes per second */
+    double bound_us;               /* least time the bound allows; 0 = unknown */
+    int64_t wrong;                 /* wrong elements; -1 = not checked */
+    uint64_t steps;                /* steps executed by one rank per operation = program x passes */
+    uint64_t passes;
+    uint32_t channels, parts;
+};
+
+/* Fills algbw and busbw from time_us, bytes and the factor; 0 when the time is 0. */
+void result_bandwidths(struct result *result);
