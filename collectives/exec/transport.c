@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of transports. */
+#include "exec/transport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct transport shm_transport;
+
+static const struct transport *const table[] = {&shm_transport, NULL};
+
+const struct transport *const *transport_table(void)
+{
+    return table;
+}
+
+const struct transport *transport_find(const char *name, struct err *err)
+{
+    char valid[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; table[i]; i++) {
+        if (strcmp(table[i]->name, name) == 0) {
+            const char *why = table[i]->absent();
+            if (why) {
+                err_add(err, ERR_USAGE, "transport %s cannot be used here: %s", name, why);
+                return NULL;
+            }
+            return table[i];
+        }
+        at +=
+            (size_t)snprintf(valid + at, sizeof valid - at, "%s%s", at ? ", " : "", table[i]->name);
+    }
+    err_add(err, ERR_USAGE, "unknown transport '%s': valid are %s", name, valid);
+    return NULL;
+}

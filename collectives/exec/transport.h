@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a transport is: a table of functions that move chunks over wires between the ranks of a
+ * group. Wires are first in, first out; messages are numbered from 0 and the numbers go on over
+ * passes and operations. No function here blocks. */
+#pragma once
+
+#include "exec/world.h"
+#include "sched/link.h"
+
+/* One end of a wire. Transports embed it first in their own struct. */
+struct wire {
+    const struct transport *transport;
+    uint32_t peer;  /* group rank */
+    uint32_t depth; /* messages of room */
+    enum wire_mode mode;
+    size_t slot_bytes; /* longest message */
+    uint64_t next;     /* number of the next message to post (sender) or take (receiver) */
+};
+
+/* What a pulled message says: where in the sender's buffers the data lie. */
+struct pull_ref {
+    uint32_t buf, chunk;
+};
+
+/* Where the peers find each other's buffers. */
+struct wire_buffers {
+    void *base[3]; /* BUF_IN, BUF_OUT, BUF_SCRATCH; NULL: cannot be mapped */
+    size_t bytes[3];
+};
+
+struct wire_spec {
+    struct rank *rank;
+    const uint32_t *group; /* world ranks; NULL: identity */
+    uint32_t ngroup, me;
+    uint32_t tag;
+    const struct lwire *wires; /* this rank's, peers resolved to group ranks */
+    uint32_t nwires;
+    uint32_t depth;
+    size_t slot_bytes;
+    struct wire_buffers own;
+};
+
+struct transport {
+    const char *name;
+    unsigned modes;              /* bit per enum wire_mode */
+    const char *(*absent)(void); /* why it cannot be used here; NULL: it can */
+    /* Opens all wires of one handle; every member of the group calls it with its own list. On
+     * success wires[i] belongs to spec->wires[i], and peers[g] holds group rank g's buffers as
+     * mapped here (only those that a PULL or PUSH wire needs). */
+    int (*open)(const struct wire_spec *spec, struct wire **wires, struct wire_buffers *peers,
+                void **state, struct err *err);
+    void (*close)(void *state);
+    /* Sender: a place for the next message of `bytes`, or NULL when the wire is full. PULL and
+     * PUSH wires give any non-NULL pointer: only the room counts. */
+    void *(*room)(struct wire *wire, size_t bytes);
+    /* Sender: posts the message whose place `room` gave. */
+    void (*post)(struct wire *wire, size_t bytes, struct pull_ref ref);
+    /* Receiver: the next message: its bytes (STAGED, LL), or for PULL and PUSH any non-NULL
+     * pointer with *ref filled in (PULL). NULL when it has not arrived. */
+    const void *(*peek)(struct wire *wire, size_t bytes, struct pull_ref *ref);
+    /* Receiver: done with the message that peek gave. */
+    void (*release)(struct wire *wire);
+    /* Sender: true once the message with this number has been released. */
+    bool (*released)(struct wire *wire, uint64_t number);
+    /* Drives the transport where it does not move by itself; may be NULL. */
+    void (*poll)(void *state);
+};
+
+/* Every transport that was built, NULL-terminated. */
+const struct transport *const *transport_table(void);
+const struct transport *transport_find(const char *name, struct err *err);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The memory that the ranks of one run share, and what a rank is. One anonymous memory file holds
+ * everything, inherited by descriptor: nothing has a name, so nothing can be left behind.
+ *
+ *   | header | status of rank 0 .. n-1 | blob (plan, samples) | extent of rank 0 | extent 1 | ..
+ *
+ * An extent is mapped by its owner and by the peers its programs name; pages that nobody touches
+ * cost nothing. There are no mutable globals: a rank is a struct, so ranks can be threads. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct world;
+
+struct world_spec {
+    uint32_t nranks;
+    size_t blob_bytes;     /* zeroed, shared by all: plan, results */
+    size_t extent_bytes;   /* per rank, address space only */
+    size_t resident_bytes; /* per rank: what will really be touched; checked against the memory */
+};
+
+/* What a rank is doing, for the one who watches. Written by the rank, each on its own lines. */
+enum { STATUS_HANDLES = 64 }; /* handles a rank may have open at once */
+
+struct rank_status {
+    _Alignas(128) _Atomic uint64_t tick; /* goes up with every bit of progress */
+    _Atomic uint64_t beat;               /* goes up while the rank is alive in a wait loop */
+    _Atomic uint32_t waiting;            /* 1: blocked, and the four below are valid */
+    _Atomic uint32_t wait_step;          /* step of the program as drawn */
+    _Atomic uint32_t wait_kind;          /* enum step_kind, or UINT32_MAX for a barrier */
+    _Atomic int32_t wait_peer;           /* world rank waited for, -1 unknown */
+    _Atomic uint64_t wait_pass;
+    _Atomic int32_t pid;
+    _Atomic uint32_t done;                    /* 1: rank_main returned */
+    _Atomic uint64_t handles[STATUS_HANDLES]; /* wire directories in the extent: see shm.c */
+    char what[128];                           /* e.g. "allreduce ring, 1048576 B"; see rank_says */
+};
+
+struct rank {
+    uint32_t rank, nranks;
+    struct world *world;
+    struct rank_status *status;
+    bool crowded;      /* more ranks than cores: yield early */
+    uint64_t barriers; /* barriers passed */
+    size_t used;       /* bytes handed out of the own extent */
+    int control_fd;    /* pipe to the launcher, -1 if none */
+    int fault;         /* planted fault (launch_fault): 0 none, */
+    uint64_t fault_at; /* after this many calls */
+    uint64_t faults;   /* calls so far */
+    void *user;        /* the program's own */
+};
+
+/* Bytes that new shared memory may take now: the least of MemAvailable and of what every cgroup
+ * (v1 or v2) above this process leaves. */
+size_t memory_available(void);
+
+/* The same, with /proc and the control groups looked for below the directory `root` (tests). */
+size_t memory_available_under(const char *root);
+
+/* Bytes that a run will really take: nranks x resident_bytes + blob, and what the kernel needs
+ * for the ranks' page tables (1/128 of the resident bytes: own and three peers' extents) and
+ * processes (2 MiB each). SIZE_MAX when it cannot be counted in 64 bits. */
+size_t world_need(const struct world_spec *spec);
+
+/* Creates the memory for a run. Refuses (ERR_USAGE, with need and free) when world_need() does not
+ * fit memory_available(). */
+struct world *world_create(const struct world_spec *spec, struct err *err);
+/* Attaches to an inherited descriptor in a child. */
+struct world *world_attach(int fd, struct err *err);
+void world_close(struct world *world);
+int world_fd(const struct world *world);
+uint32_t world_nranks(const struct world *world);
+void *world_blob(struct world *world);
+struct rank_status *world_status(struct world *world, uint32_t rank);
+size_t world_extent_bytes(const struct world *world);
+
+/* Address of a rank's extent in this process: mapped on the first call (thread-safe), then the
+ * same. NULL with the sentence when it cannot be mapped. */
+uint8_t *world_extent(struct world *world, uint32_t rank, struct err *err);
+
+/* Populates pages so that no fault falls into a timed region (MADV_POPULATE_WRITE; touching where
+ * the kernel lacks it). Refuses with a sentence instead of a SIGBUS or the out-of-memory killer. */
+int memory_prefault(void *addr, size_t bytes, struct err *err);
+
+/* Makes this thread rank `rank` of the world: fills *rk. */
+int rank_init(struct rank *rk, struct world *world, uint32_t rank, struct err *err);
+
+/* `bytes` (rounded up to pages) of the own extent, prefaulted; NULL with need and free when the
+ * extent is used up. rank_mark and rank_rewind free everything allocated since. */
+void *rank_alloc(struct rank *rk, size_t bytes, struct err *err);
+size_t rank_mark(const struct rank *rk);
+void rank_rewind(struct rank *rk, size_t mark);
+
+/* All ranks meet (dissemination). The memory effects of every rank before it are seen by every
+ * rank after it. */
+void rank_barrier(struct rank *rk);
+
+/* Says what this rank works on (shown in failure messages). */
+void rank_says(struct rank *rk, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One unit of progress was made; cheap. */
+static inline void rank_tick(struct rank *rk)
+{
+    atomic_store_explicit(&rk->status->tick,
+                          atomic_load_explicit(&rk->status->tick, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* Tells the one who watches that this rank is blocked, and when it goes on. Cheap (a few stores),
+ * but meant for waits that are slow already. */
+static inline void rank_waits(struct rank *rk, uint32_t step, uint32_t kind, int32_t peer,
+                              uint64_t pass)
+{
+    struct rank_status *status = rk->status;
+    atomic_store_explicit(&status->wait_step, step, memory_order_relaxed);
+    atomic_store_explicit(&status->wait_kind, kind, memory_order_relaxed);
+    atomic_store_explicit(&status->wait_peer, peer, memory_order_relaxed);
+    atomic_store_explicit(&status->wait_pass, pass, memory_order_relaxed);
+    atomic_store_explicit(&status->waiting, 1, memory_order_release); /* pairs with the watcher */
+}
+static inline void rank_goes_on(struct rank *rk)
+{
+    atomic_store_explicit(&rk->status->waiting, 0, memory_order_relaxed);
+}
+
+/* Waiting: spin briefly, then yield, then sleep; ends the process when the run was aborted.
+ *
+ *     for (struct waiter w = {0}; !ready(); waiter_pause(&w, rk)) {}
+ *
+ * waiter_is_slow() is true from the moment on when it pays to fill in rank_status (rank_waits). */
+struct waiter {
+    uint32_t spins;    /* pauses so far; stays at the number where yielding begins */
+    uint64_t since_ns; /* when yielding began, 0: not yet */
+};
+void waiter_pause_slow(struct waiter *waiter, struct rank *rk);
+static inline bool waiter_is_slow(const struct waiter *waiter)
+{
+    return waiter->spins >= 4096;
+}
+static inline void waiter_pause(struct waiter *waiter, struct rank *rk)
+{
+    if (waiter->spins < 64 && !rk->crowded) { /* plain loads first: PAUSE is slow in some VMs */
+        waiter->spins++;
+        return;
+    }
+    waiter_pause_slow(waiter, rk);
+}
+
+/* Asks every rank to end: seen in waiter_pause, which then leaves with _exit(1). */
+void world_abort(struct world *world);
+bool world_aborted(const struct world *world);
