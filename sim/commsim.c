@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * commsim: the simulator's command line. Each subcommand is one row here and one file elsewhere. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/opts.h"
+#include "net/coll_cmd.h"
+
+static const struct {
+    const char *name, *what;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"coll", "simulates a collective on a switch", coll_cmd},
+};
+
+enum { NCOMMANDS = sizeof commands / sizeof *commands };
+
+static int help(FILE *to)
+{
+    fprintf(to, "Usage: commsim COMMAND [options]\n"
+                "Predicts communication time by discrete-event simulation.\n\nCommands\n");
+    for (size_t i = 0; i < NCOMMANDS; i++) {
+        fprintf(to, "  %-26s%s\n", commands[i].name, commands[i].what);
+    }
+    fprintf(to, "\n  %-26s%s\n  %-26s%s\n\ncommsim COMMAND --help explains a command.\n",
+            "--help, -h", "print this and exit", "--version", "print the version and exit");
+    return 0;
+}
+
+static int unknown(const char *word)
+{
+    const char *names[NCOMMANDS + 3] = {0};
+    for (size_t i = 0; i < NCOMMANDS; i++) {
+        names[i] = commands[i].name;
+    }
+    names[NCOMMANDS] = "--help";
+    names[NCOMMANDS + 1] = "--version";
+    struct err err = ERR_INIT;
+    opts_unknown(&err, "command", word, names);
+    err_print(&err, "commsim");
+    err_release(&err);
+    return ERR_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return ERR_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        return help(stdout);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("commsim %s\n", COMMSIM_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < NCOMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return unknown(argv[1]);
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The matrix: every row of the algorithm table x ranks x counts x roots x channels and parts x wire
+ * modes x passes x placements, with types and operators rotating, executed and checked element by
+ * element; and for every row the executor's message log against the simulator's.
+ *
+ *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs]
+ *
+ * --every K runs each K-th case (a different share of the cases for each rank count). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "algo/algo.h"
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "exec/launch.h"
+#include "kernels/data.h"
+#include "net/net.h"
+#include "sched/layout.h"
+#include "sched/verify.h"
+
+struct options {
+    bool threads, logs;
+    uint32_t every;
+    uint32_t ranks[32], nranks;
+};
+
+/* What all ranks need to know; lies in the blob. */
+struct job {
+    uint32_t every;
+    bool logs;
+    _Atomic uint64_t cases, wrong, unlinked;
+};
+
+struct point {
+    const struct algo *algo;
+    struct algo_args args;
+    enum wire_mode mode;
+    bool in_place;
+    size_t count; /* elements per block */
+    enum dtype dtype;
+    enum redop op;
+    uint32_t passes; /* wanted, at least where the chunks are long enough */
+    uint32_t tag;
+};
+
+enum { MOST_BYTES = 4 << 20 };
+
+static size_t slice_for(const struct sched *sched, const struct point *point)
+{
+    size_t block = point->count * dtype_bytes(point->dtype);
+    size_t chunk = (block + sched->nparts - 1) / sched->nparts;
+    size_t slice = chunk / point->passes / LAYOUT_GRANULE * LAYOUT_GRANULE;
+    return slice ? slice : LAYOUT_GRANULE;
+}
+
+/* One call with one salt; wrong elements. */
+static size_t call(struct rank *rk, struct exec *exec, const struct point *point, uint8_t *in,
+                   uint8_t *out, uint64_t salt)
+{
+    const struct coll *coll = coll_get(point->algo->coll);
+    uint32_t n = point->args.nranks, me = rk->rank;
+    size_t esize = dtype_bytes(point->dtype), block = point->count;
+    enum redop op = coll->reduces ? point->op : OP_COUNT;
+    uint32_t in_blocks = coll_blocks(coll, BUF_IN, n), out_blocks = coll_blocks(coll, BUF_OUT, n);
+    data_poison(out, out_blocks * block * esize, salt);
+    if (coll_has_input(coll, point->args.root, me)) {
+        data_fill(in, point->dtype, op, n, me, 0, in_blocks * block, salt);
+    }
+    exec_run(exec);
+    size_t wrong = 0;
+    for (uint32_t b = 0; b < out_blocks; b++) {
+        struct data_bad bad;
+        struct promise promise = coll_after(coll, point->args.root, me, b);
+        const void *at = out + b * block * esize;
+        uint64_t first = promise.block * block;
+        size_t here =
+            promise.all
+                ? data_check_reduced(at, point->dtype, op, n, first, block, salt, &bad)
+                : data_check_copy(at, point->dtype, op, n, promise.rank, first, block, salt, &bad);
+        if (here > 0 && wrong == 0) {
+            fprintf(stderr,
+                    "wrong: %s %s n=%u root=%u channels=%u parts=%u %s %s count=%zu %s %s rank %u "
+                    "block %u index %zu: expected %g, got %g (%zu wrong)\n",
+                    coll->name, point->algo->name, n, point->args.root, point->args.channels,
+                    point->args.parts, wire_mode_name(point->mode),
+                    point->in_place ? "in place" : "out of place", block, dtype_name(point->dtype),
+                    coll->reduces ? redop_name(op) : "-", me, b, bad.index, bad.expected, bad.got,
+                    here);
+        }
+        wrong += here;
+    }
+    if (!point->in_place && coll_has_input(coll, point->args.root, me)) {
+        struct data_bad bad;
+        wrong += data_check_copy(in, point->dtype, op, n, me, 0, in_blocks * block, salt, &bad);
+    }
+    return wrong;
+}
+
+/* The messages this rank sent, against those the simulator says it sends. */
+static size_t compare_logs(struct rank *rk, const struct exec *exec, const struct linked *linked,
+                           const struct point *point, size_t slice, uint32_t depth)
+{
+    struct err err = ERR_INIT;
+    struct net_result result;
+    struct net_args args = {.alpha_ps = 1000,
+                            .beta_Bps = 1e9,
+                            .slots = depth,
+                            .block_bytes = point->count * dtype_bytes(point->dtype),
+                            .slice_bytes = slice,
+                            .keep_log = true};
+    if (net_run(linked, &args, &result, &err)) {
+        err_print(&err, "matrix");
+        err_release(&err);
+        return 1;
+    }
+    size_t nours, wrong = 0, at = 0;
+    const struct msg_log *ours = exec_log(exec, &nours);
+    bool *seen = mem_calloc(nours, sizeof *seen);
+    for (size_t i = 0; i < result.nlog; i++) {
+        const struct msg_log *theirs = &result.log[i];
+        if (theirs->src != rk->rank) {
+            continue;
+        }
+        at++;
+        bool found = false;
+        for (size_t k = 0; k < nours && !found; k++) {
+            found = !seen[k] && ours[k].dst == theirs->dst && ours[k].number == theirs->number &&
+                    ours[k].channel == theirs->channel && ours[k].bytes == theirs->bytes;
+            seen[k] |= found;
+        }
+        wrong += !found;
+    }
+    if (wrong || at != nours) {
+        fprintf(stderr,
+                "logs differ: %s %s n=%u rank %u: executor %zu messages, simulator %zu, %zu "
+                "not found\n",
+                coll_get(point->algo->coll)->name, point->algo->name, point->args.nranks, rk->rank,
+                nours, at, wrong);
+        wrong += at != nours;
+    }
+    free(seen);
+    net_result_release(&result);
+    return wrong;
+}
+
+static int run_point(struct rank *rk, struct job *job, const struct point *point, uint8_t *in,
+                     uint8_t *out, struct err *err)
+{
+    struct sched *sched = algo_build(point->algo, &point->args, false, err);
+    struct link_opts opts = {.mode = point->mode, .in_place = point->in_place, .fuse = true};
+    struct err refused = ERR_INIT;
+    struct linked *linked = sched ? link_sched(sched, &opts, &refused) : NULL;
+    size_t mark = rank_mark(rk);
+    int bad = sched ? 0 : -1;
+    if (sched && !linked) { /* pull only: proven not to make progress */
+        bad = point->mode == WIRE_PULL ? 0 : err_move(err, &refused);
+        job->unlinked++;
+    }
+    if (linked) {
+        const struct coll *coll = sched->coll;
+        bool reduce_scatter = coll->in_per_rank && !coll->out_per_rank;
+        size_t own = rk->rank * point->count * dtype_bytes(point->dtype);
+        uint8_t *src = in, *dst = out;
+        if (point->in_place) {
+            dst = reduce_scatter ? in + own : out;
+            src = reduce_scatter ? in : out + (coll->out_per_rank && !coll->in_per_rank ? own : 0);
+        }
+        struct exec_spec spec = {.linked = linked,
+                                 .rank = rk,
+                                 .me = rk->rank,
+                                 .tag = point->tag,
+                                 .transport = transport_find("shm", err),
+                                 .in = src,
+                                 .out = dst,
+                                 .shared = true,
+                                 .dtype = point->dtype,
+                                 .op = point->op,
+                                 .block_count = point->count,
+                                 .slice_bytes = slice_for(sched, point),
+                                 .depth = linked->least_depth,
+                                 .keep_log = job->logs};
+        struct exec *exec = exec_open(&spec, err);
+        bad = exec ? 0 : -1;
+        uint32_t rounds = job->logs ? 1 : data_rounds(point->op, point->args.nranks);
+        for (uint32_t round = 0; exec && round < rounds; round++) {
+            job->wrong += call(rk, exec, point, src, dst, point->tag * 64 + round);
+        }
+        if (exec && job->logs) {
+            job->wrong += compare_logs(rk, exec, linked, point, spec.slice_bytes, spec.depth);
+        }
+        exec_close(exec);
+        job->cases++;
+    }
+    err_release(&refused);
+    rank_rewind(rk, mark);
+    linked_free(linked);
+    sched_free(sched);
+    return bad;
+}
+
+/* Calls `fn` for each point of the matrix for `n` ranks, all of them or each K-th. */
+static int each_point(struct rank *rk, struct job *job, uint8_t *in, uint8_t *out, struct err *err)
+{
+    static const enum wire_mode modes[] = {WIRE_STAGED, WIRE_PULL, WIRE_LL};
+    static const uint32_t parts[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 1}, {3, 2}};
+    uint32_t n = rk->nranks, index = n, tag = 0, turn = 0;
+    const size_t counts[] = {0, 1, n - 1, n, n + 1, 127, 129, 1000, 4097};
+    const uint32_t roots[] = {0, n / 2, n - 1};
+    size_t nalgos;
+    const struct algo *algos = algo_table(&nalgos);
+    for (size_t a = 0; a < nalgos; a++) {
+        uint32_t nroots = coll_get(algos[a].coll)->rooted ? (n > 2 ? 3 : n) : 1;
+        for (uint32_t i = 0; i < nroots * 5 * 3 * 2 * 9; i++) {
+            uint32_t c = i % 9, place = i / 9 % 2, m = i / 18 % 3, p = i / 54 % 5;
+            struct point point = {.algo = &algos[a],
+                                  .args = {n, roots[i / 270], parts[p][0], parts[p][1]},
+                                  .mode = modes[m],
+                                  .in_place = place,
+                                  .count = counts[c],
+                                  .passes = 3 + turn % 2,
+                                  .dtype = (enum dtype)(turn % DT_COUNT),
+                                  .op = (enum redop)(turn / DT_COUNT % OP_COUNT),
+                                  .tag = ++tag};
+            turn++;
+            if (index++ % job->every != 0) {
+                continue;
+            }
+            rank_says(rk, "matrix %s %s, %u ranks, case %u", coll_get(algos[a].coll)->name,
+                      algos[a].name, n, tag);
+            if (run_point(rk, job, &point, in, out, err)) {
+                return -1;
+            }
+        }
+        turn += 4; /* so that types and counts do not march in step */
+    }
+    return 0;
+}
+
+static int rank_main(struct rank *rk, struct err *err)
+{
+    struct job *job = world_blob(rk->world);
+    uint8_t *in = rank_alloc(rk, MOST_BYTES, err), *out = rank_alloc(rk, MOST_BYTES, err);
+    return in && out ? each_point(rk, job, in, out, err) : -1;
+}
+
+static int run_ranks(const struct options *options, uint32_t n, char **argv, uint64_t *total)
+{
+    struct err err = ERR_INIT;
+    struct world_spec spec = {.nranks = n,
+                              .blob_bytes = sizeof(struct job),
+                              .extent_bytes = (size_t)256 << 20,
+                              .resident_bytes = (size_t)24 << 20};
+    struct world *world = world_create(&spec, &err);
+    int bad = world ? 0 : -1;
+    if (world) {
+        struct job *job = world_blob(world);
+        *job = (struct job){.every = options->every, .logs = options->logs};
+        struct launch_spec launch = {.prog = "matrix",
+                                     .argv = argv,
+                                     .world = world,
+                                     .threads = options->threads,
+                                     .timeout_s = 120};
+        bad = launch_run(&launch, &err);
+        printf("%2u ranks: %lu runs, %lu wrong elements, %lu that cannot be pulled\n", n,
+               (unsigned long)job->cases, (unsigned long)job->wrong, (unsigned long)job->unlinked);
+        fflush(stdout);
+        *total += job->cases;
+        bad |= job->wrong > 0 || job->cases == 0;
+        world_close(world);
+    }
+    err_print(&err, "matrix");
+    err_release(&err);
+    return bad;
+}
+
+static void parse(struct options *options, int argc, char **argv)
+{
+    *options = (struct options){.every = 1};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--threads") == 0) {
+            options->threads = true;
+        } else if (strcmp(argv[i], "--logs") == 0) {
+            options->logs = true;
+        } else if (strcmp(argv[i], "--every") == 0 && i + 1 < argc) {
+            options->every = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
+            for (char *word = strtok(argv[++i], ","); word; word = strtok(NULL, ",")) {
+                options->ranks[options->nranks++] = (uint32_t)strtoul(word, NULL, 10);
+            }
+        }
+    }
+    static const uint32_t all[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
+    if (options->nranks == 0) {
+        memcpy(options->ranks, all, sizeof all);
+        options->nranks = sizeof all / sizeof *all;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (launch_is_child()) {
+        return launch_child(rank_main);
+    }
+    struct options options;
+    char **again = mem_calloc((size_t)argc + 1, sizeof *again);
+    for (int i = 0; i < argc; i++) {
+        again[i] = mem_strdup(argv[i]);
+    }
+    parse(&options, argc, argv);
+    int bad = 0;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < options.nranks; i++) {
+        bad |= run_ranks(&options, options.ranks[i], again, &total);
+    }
+    printf("%s: %lu runs\n", bad ? "FAILED" : "passed", (unsigned long)total);
+    return bad ? 1 : 0;
+}
