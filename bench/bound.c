@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The least bytes of each operation: see bound.h. Every entry is of the form a + b/n. */
+#include "bench/bound.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct term {
+    int one, nth; /* one + nth/n, in units of S */
+};
+
+struct least {
+    struct term read[2], written[2]; /* out of place, in place */
+};
+
+static const struct least table[2][COLL_COUNT] = {
+    /* private */
+    {
+        [COLL_ALLREDUCE] = {{{3, -2}, {3, -2}}, {{2, 0}, {2, 0}}},
+        [COLL_ALLGATHER] = {{{1, 0}, {1, 0}}, {{1, 1}, {1, 0}}},
+        [COLL_REDUCE_SCATTER] = {{{2, -1}, {2, -1}}, {{1, 0}, {1, 0}}},
+        [COLL_ALLTOALL] = {{{2, -1}, {2, -2}}, {{2, -1}, {2, -2}}},
+        [COLL_BROADCAST] = {{{1, 0}, {1, 0}}, {{1, 1}, {1, 0}}},
+    },
+    /* shared */
+    {
+        [COLL_ALLREDUCE] = {{{1, 0}, {1, 0}}, {{1, 0}, {1, 0}}},
+        [COLL_ALLGATHER] = {{{0, 1}, {0, 1}}, {{1, 0}, {1, -1}}},
+        [COLL_REDUCE_SCATTER] = {{{1, 0}, {1, 0}}, {{0, 1}, {0, 1}}},
+        [COLL_ALLTOALL] = {{{1, 0}, {1, -1}}, {{1, 0}, {1, -1}}},
+        [COLL_BROADCAST] = {{{0, 1}, {0, 1}}, {{1, 0}, {1, -1}}},
+    },
+};
+
+static double value(struct term term, uint32_t nranks)
+{
+    return term.one + (double)term.nth / nranks;
+}
+
+struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool shared,
+                         bool in_place)
+{
+    double size = (double)bytes;
+    if (nranks == 1) {
+        return in_place ? (struct bound){0, 0} : (struct bound){size, size};
+    }
+    const struct least *least = &table[shared][coll];
+    return (struct bound){size * value(least->read[in_place], nranks),
+                          size * value(least->written[in_place], nranks)};
+}
+
+bool bound_rewrites(enum coll_id coll)
+{
+    return coll == COLL_ALLREDUCE || coll == COLL_ALLTOALL || coll == COLL_REDUCE_SCATTER;
+}
+
+double bound_us(const struct bound *bound, double copy_Bps)
+{
+    if (!(copy_Bps > 0)) return 0;
+    return (bound->read + bound->written) / (2 * copy_Bps) * 1e6;
+}
+
+static char *term_text(char text[32], struct term term)
+{
+    if (term.nth == 0) {
+        snprintf(text, 32, "%d", term.one);
+    } else if (term.one == 0) {
+        snprintf(text, 32, "%d/n", term.nth);
+    } else {
+        snprintf(text, 32, "%d %c %d/n", term.one, term.nth < 0 ? '-' : '+', abs(term.nth));
+    }
+    return text;
+}
+
+void bound_print(FILE *to)
+{
+    char text[4][32];
+    fprintf(to, "%-10s%-16s%-10s%-10s%-10s%s\n", "buffers", "operation", "read", "written", "read",
+            "written");
+    for (int shared = 1; shared >= 0; shared--) {
+        for (int coll = 0; coll < COLL_COUNT; coll++) {
+            const struct least *least = &table[shared][coll];
+            fprintf(to, "%-10s%-16s%-10s%-10s%-10s%s\n", shared ? "shared" : "private",
+                    coll_get((enum coll_id)coll)->name, term_text(text[0], least->read[0]),
+                    term_text(text[1], least->written[0]), term_text(text[2], least->read[1]),
+                    term_text(text[3], least->written[1]));
+        }
+    }
+}

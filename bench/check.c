@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The data check of a run: see check.h. Long buffers are handled in pieces, with a sign of progress
+ * after each. */
+#include "bench/check.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 4 << 20 };       /* elements */
+enum { SHARES_PER_CHUNK = 16 }; /* positions per group of active ranks that make a chunk "long" */
+
+uint64_t check_rounds(const struct plan *plan, const struct plan_row *row, uint32_t nparts)
+{
+    if (plan->rounds == 0) return 0;
+    uint64_t rounds = plan->rounds < 2 ? 2 : plan->rounds;
+    uint64_t all = data_rounds(plan_data_op(plan, row), plan->nranks);
+    /* In a long chunk every rank has its turn at some position in any two rounds. */
+    bool is_long = row->block_count / nparts >= SHARES_PER_CHUNK * all;
+    return is_long || all < rounds ? rounds : all;
+}
+
+static size_t piece_of(size_t left)
+{
+    return left < PIECE ? left : PIECE;
+}
+
+void check_fill(const struct check *check, uint64_t salt)
+{
+    const struct plan *plan = check->plan;
+    const struct plan_row *row = check->row;
+    const struct coll *coll = coll_get(plan->coll);
+    uint32_t rank = check->rk->rank;
+    size_t esize = dtype_bytes(row->dtype);
+    for (size_t done = 0, n; done < check->places.bytes; done += n) {
+        n = piece_of(check->places.bytes - done);
+        data_poison(check->memory + done, n, salt);
+        rank_tick(check->rk);
+    }
+    size_t count = coll_has_input(coll, plan->root, rank) ? row->in_bytes / esize : 0;
+    uint8_t *in = check->memory + check->places.in;
+    for (size_t done = 0, n; done < count; done += n) {
+        n = piece_of(count - done);
+        data_fill(in + done * esize, row->dtype, plan_data_op(plan, row), plan->nranks, rank, done,
+                  n, salt);
+        rank_tick(check->rk);
+    }
+}
+
+/* Compares `count` elements at `at`, element `base` of their buffer, with what is promised from
+ * position `first` on. */
+static void check_elements(const struct check *check, const uint8_t *at, size_t base, size_t count,
+                           const struct promise *promise, uint64_t first, bool input, uint64_t salt)
+{
+    const struct plan *plan = check->plan;
+    struct board_place *place = board_place(check->rk->world, check->rk->rank);
+    enum dtype dtype = check->row->dtype;
+    enum redop op = plan_data_op(plan, check->row);
+    for (size_t done = 0, n; done < count; done += n) {
+        n = piece_of(count - done);
+        const uint8_t *piece = at + done * dtype_bytes(dtype);
+        struct data_bad bad;
+        size_t wrong = promise->all ? data_check_reduced(piece, dtype, op, plan->nranks,
+                                                         first + done, n, salt, &bad)
+                                    : data_check_copy(piece, dtype, op, plan->nranks, promise->rank,
+                                                      first + done, n, salt, &bad);
+        if (wrong && place->wrong == 0) {
+            bad.index += base + done;
+            place->bad = bad;
+            place->in_input = input;
+        }
+        place->wrong += wrong;
+        rank_tick(check->rk);
+    }
+}
+
+void check_result(const struct check *check, uint64_t salt)
+{
+    const struct plan *plan = check->plan;
+    const struct plan_row *row = check->row;
+    const struct coll *coll = coll_get(plan->coll);
+    uint32_t rank = check->rk->rank, blocks = coll_blocks(coll, BUF_OUT, plan->nranks);
+    size_t count = row->block_count;
+    for (uint32_t block = 0; block < blocks; block++) {
+        struct promise promise = coll_after(coll, plan->root, rank, block);
+        assert(promise.content == CONTENT_VALUE);
+        const uint8_t *at = check->memory + check->places.out + block * row->block_bytes;
+        check_elements(check, at, block * count, count, &promise, promise.block * (uint64_t)count,
+                       false, salt);
+    }
+    if (!check->in_place && coll_has_input(coll, plan->root, rank)) {
+        struct promise own = {.content = CONTENT_UNCHANGED, .rank = rank};
+        check_elements(check, check->memory + check->places.in, 0,
+                       row->in_bytes / dtype_bytes(row->dtype), &own, 0, true, salt);
+    }
+}
+
+int check_plant(struct rank *rk, uint64_t *element, struct err *err)
+{
+    const char *text = getenv("COLLBENCH_WRONG");
+    uint32_t rank;
+    int end = 0;
+    *element = UINT64_MAX;
+    if (!text || !*text) return 0;
+    if (sscanf(text, "%" SCNu32 ":%" SCNu64 "%n", &rank, element, &end) != 2 || text[end]) {
+        return err_add(err, ERR_USAGE, "COLLBENCH_WRONG=%s: not of the form RANK:ELEMENT", text);
+    }
+    if (rank != rk->rank) *element = UINT64_MAX;
+    return 0;
+}

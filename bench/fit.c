@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Ranks and memory of a run: see fit.h. */
+#include "bench/fit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "bench/board.h"
+#include "exec/launch.h"
+
+enum { RANKS_LEAST = 2, RANKS_MOST = 8 };
+enum { EXTENT_SLACK = 16 << 20 }; /* address space alone, beside twice what is counted */
+
+void fitted_release(struct fitted *fitted)
+{
+    ready_release(&fitted->ready);
+    free(fitted->plan);
+    *fitted = (struct fitted){0};
+}
+
+/* Bytes of the buffers of the largest row: no schedule is built for this. */
+static size_t buffer_bytes(const struct plan *plan)
+{
+    struct plan_row row;
+    size_t most = 0;
+    plan_first(plan, &row);
+    do {
+        for (int place = 0; place < NPLACES; place++) {
+            size_t bytes = plan_places(plan, &row, 0, place == IN_PLACE).bytes;
+            if (plan->place[place] && bytes > most) most = bytes;
+        }
+    } while (plan_next(plan, &row));
+    return most;
+}
+
+/* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
+ * are large themselves; then, if those fit in `limit`, by everything. */
+static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
+                     struct world_spec *spec, struct err *err)
+{
+    *spec = (struct world_spec){.nranks = plan->nranks, .blob_bytes = board_blob_bytes(plan)};
+    spec->resident_bytes = buffer_bytes(plan);
+    if (world_need(spec) > limit) return 0;
+    struct plan_row row;
+    struct ready_bytes most = {0, 0};
+    plan_first(plan, &row);
+    do {
+        const struct ready *ready = ready_get(set, plan, &row, err);
+        if (!ready) return -1;
+        struct ready_bytes bytes = ready_bytes(ready, plan, &row);
+        if (bytes.all > most.all) most.all = bytes.all;
+        if (bytes.shared > most.shared) most.shared = bytes.shared;
+    } while (plan_next(plan, &row));
+    spec->resident_bytes = most.all;
+    spec->extent_bytes = most.shared < SIZE_MAX / 4 ? 2 * most.shared + EXTENT_SLACK : SIZE_MAX / 2;
+    return 0;
+}
+
+/* The largest size below the plan's that needs no more than `limit`, in whole MiB if it is that
+ * large; *fits false: not even 0. */
+static int largest_size(const struct plan *plan, struct ready_set *set, size_t limit,
+                        uint64_t *largest, bool *fits, struct err *err)
+{
+    struct plan *trial = mem_calloc(1, plan->bytes);
+    memcpy(trial, plan, plan->bytes);
+    uint64_t low = 0, high = plan->sweep.max; /* high does not fit */
+    *fits = false;
+    int bad = 0;
+    for (uint64_t size = 0; !bad && (!*fits || low + 1 < high); size = low + (high - low) / 2) {
+        struct world_spec spec;
+        trial->sweep = (struct sweep){.min = size, .max = size};
+        bad = plan_need(trial, set, limit, &spec, err);
+        bool fit_now = world_need(&spec) <= limit;
+        if (size == 0 && !fit_now) break;
+        *fits = true;
+        if (fit_now) {
+            low = size;
+        } else {
+            high = size;
+        }
+    }
+    free(trial);
+    const uint64_t mib = UINT64_C(1) << 20;
+    *largest = low >= mib ? low / mib * mib : low;
+    return bad;
+}
+
+static int refuse(const struct fitted *fitted, size_t limit, struct ready_set *set, struct err *err)
+{
+    const struct plan *plan = fitted->plan;
+    char need[UNITS_TEXT], have[UNITS_TEXT], size[UNITS_TEXT], best[UNITS_TEXT];
+    uint64_t largest;
+    bool fits;
+    if (largest_size(plan, set, limit, &largest, &fits, err)) return -1;
+    err_add(err, ERR_USAGE, "%s of %s with %u ranks needs %s of memory, but only %s %s; %s%s",
+            coll_get(plan->coll)->name, units_size(size, plan->sweep.max), plan->nranks,
+            units_size_near(need, world_need(&fitted->spec)), units_size_near(have, limit),
+            fitted->asked ? "are available" : "(half of what is available) may be used",
+            fits ? "the largest size that fits is " : "no size fits: use fewer ranks or samples",
+            fits ? units_size(best, largest) : "");
+    return -1;
+}
+
+int fit(const struct request *request, const struct opts *opts, const struct coll *coll,
+        struct fitted *fitted, struct err *err)
+{
+    uint32_t cores = launch_cores();
+    *fitted = (struct fitted){.asked = opts_is_set(opts, "ranks"), .available = memory_available()};
+    fitted->wanted = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
+    if (fitted->asked) fitted->wanted = (uint32_t)request->nranks;
+    size_t limit = fitted->asked ? fitted->available : fitted->available / 2;
+    for (uint32_t nranks = fitted->wanted;; nranks--) {
+        ready_release(&fitted->ready);
+        free(fitted->plan);
+        fitted->plan = request_plan(request, opts, coll, nranks, err);
+        if (!fitted->plan) return -1;
+        if (plan_need(fitted->plan, &fitted->ready, limit, &fitted->spec, err)) return -1;
+        if (world_need(&fitted->spec) <= limit) return 0;
+        if (fitted->asked || nranks <= RANKS_LEAST) break;
+    }
+    return refuse(fitted, limit, &fitted->ready, err);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `collbench list`: see list.h. Everything comes from the tables of the other folders. */
+#include "bench/list.h"
+
+#include <stdio.h>
+
+#include "algo/algo.h"
+#include "base/opts.h"
+#include "bench/bound.h"
+#include "exec/transport.h"
+#include "kernels/kernels.h"
+
+static void list_operations(void)
+{
+    printf("Operations\n");
+    for (int id = 0; id < COLL_COUNT; id++) {
+        const struct coll *coll = coll_get((enum coll_id)id);
+        printf("  %-16s%s; busbw = algbw x %s\n", coll->name, coll->promise, coll->busbw);
+    }
+}
+
+static void list_algorithms(void)
+{
+    size_t count;
+    const struct algo *table = algo_table(&count);
+    printf("\nAlgorithms (shift: one program, turned by the rank; channels: default)\n");
+    printf("  %-16s%-12s%-10s%-10s%s\n", "operation", "algorithm", "symmetry", "channels", "what");
+    for (size_t i = 0; i < count; i++) {
+        const struct algo *algo = &table[i];
+        printf("  %-16s%-12s%-10s%-10u%s (%s)\n", coll_get(algo->coll)->name, algo->name,
+               algo->symmetry == SYM_SHIFT ? "shift" : "none", algo->channels, algo->what,
+               algo->paper);
+    }
+}
+
+static void list_transports(void)
+{
+    printf("\nTransports\n");
+    for (const struct transport *const *at = transport_table(); *at; at++) {
+        const char *why = (*at)->absent();
+        printf("  %-16s", (*at)->name);
+        for (int mode = 0; mode < WIRE_MODE_COUNT; mode++) {
+            if ((*at)->modes >> mode & 1) printf("%s ", wire_mode_name((enum wire_mode)mode));
+        }
+        printf("%s%s\n", why ? "- cannot be used here: " : "", why ? why : "");
+    }
+}
+
+static void list_types(void)
+{
+    printf("\nTypes          ");
+    for (int dtype = 0; dtype < DT_COUNT; dtype++)
+        printf(" %s", dtype_name((enum dtype)dtype));
+    printf("\nOperators      ");
+    for (int op = 0; op < OP_COUNT; op++)
+        printf(" %s", redop_name((enum redop)op));
+    printf("\nKernels        ");
+    for (const struct kernels *const *at = kernels_all(); *at; at++)
+        printf(" %s", (*at)->name);
+    printf("\n");
+}
+
+int list_cmd(int argc, char **argv)
+{
+    static const struct opts_row rows[] = {{.name = NULL}};
+    struct opts opts;
+    struct err err = ERR_INIT;
+    char unused;
+    opts_parse(&opts, rows, &unused, argc, argv, &err);
+    if (err.count == 0 && opts.npositionals > 0) {
+        err_add(&err, ERR_USAGE, "collbench list takes no words, \"%s\" was given",
+                opts.positionals[0]);
+    }
+    if (opts.help) {
+        opts_help(stdout, "collbench list", "Prints what can be asked for on this machine.", rows);
+    } else if (err.count == 0) {
+        list_operations();
+        list_algorithms();
+        list_transports();
+        list_types();
+        printf("\nLeast bytes per rank behind %%bound, in units of the size, mean over n ranks "
+               "(out of place; in place)\n");
+        bound_print(stdout);
+    }
+    int status = (int)err.code;
+    err_print(&err, "collbench list");
+    err_release(&err);
+    opts_release(&opts);
+    return status;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The option table of the operations, and request -> plan: see options.h. Letters and defaults are
+ * those of nccl-tests (doc/PERFORMANCE.md and src/common.cu there) unless a help text says so. */
+#include "bench/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exec/launch.h"
+#include "exec/transport.h"
+
+enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
+#define MOST_BYTES (UINT64_C(1) << 60)
+
+enum wire_choice { CHOICE_AUTO, CHOICE_STAGED, CHOICE_PULL, CHOICE_LL };
+static const char *const wire_choices[] = {"auto", "staged", "pull", "ll", NULL};
+static const int wire_modes[] = {PLAN_WIRE_AUTO, WIRE_STAGED, WIRE_PULL, WIRE_LL};
+static const char *const buffer_choices[] = {"shared", "private", NULL};
+static const char *const rank_choices[] = {"processes", "threads", NULL};
+static const char *const cadence_choices[] = {"back-to-back", NULL};
+
+#define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
+    {                                                                                              \
+        .name = (name_), .letter = (letter_), .type = (type_),                                     \
+        .offset = offsetof(struct request, field), .value = (value_), .arg = (arg_),               \
+        .help = (help_), __VA_ARGS__                                                               \
+    }
+/* A flag that is taken for the sake of scripts, with one legal value: see fixed[]. */
+#define FIXED(number, name_, letter_, value_)                                                      \
+    ROW(name_, letter_, OPTS_UINT, fixed[number], value_, "N", "only " value_ " here")
+
+static const struct opts_row rows[] = {
+    ROW("size", 0, OPTS_SIZE, size, NULL, "SIZE", "one size: the same as -b SIZE -e SIZE",
+        .section = "The call", .max = MOST_BYTES),
+    ROW("minbytes", 'b', OPTS_SIZE, sweep.min, "32M", "SIZE", "smallest size", .max = MOST_BYTES),
+    ROW("maxbytes", 'e', OPTS_SIZE, sweep.max, "32M", "SIZE", "largest size", .max = MOST_BYTES),
+    ROW("stepbytes", 'i', OPTS_SIZE, sweep.step, "1M", "SIZE", "added from size to size",
+        .max = MOST_BYTES),
+    ROW("stepfactor", 'f', OPTS_UINT, sweep.factor, NULL, "N",
+        "multiplied from size to size, instead of --stepbytes", .max = UINT32_MAX),
+    ROW("datatype", 'd', OPTS_LIST, dtypes, "float", "TYPE[,TYPE]",
+        "element types: float, int32, bfloat16, or all"),
+    ROW("op", 'o', OPTS_LIST, ops, "sum", "OP[,OP]", "operators: sum, max, avg, or all"),
+    ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "root of a broadcast", .max = MOST_RANKS),
+    ROW("in-place", 0, OPTS_FLAG, in_place, NULL, NULL,
+        "run in place only; with --out-of-place, or with neither, run both"),
+    ROW("out-of-place", 0, OPTS_FLAG, out_of_place, NULL, NULL, "run out of place only"),
+    ROW("algo", 0, OPTS_LIST, algos, "auto", "NAME[,NAME]",
+        "algorithms; auto takes the one that suits the size, all takes every one of the operation",
+        .section = "The algorithm"),
+    ROW("channels", 0, OPTS_UINT, channels, NULL, "N",
+        "independent copies of the pattern; without it, the algorithm's own number", .min = 1,
+        .max = MOST_PIECES),
+    ROW("parts", 0, OPTS_UINT, parts, NULL, "N",
+        "pieces into which each channel's share is cut; without it, 1, or what auto chooses",
+        .min = 1, .max = MOST_PIECES),
+    ROW("slice", 0, OPTS_SIZE, slice, NULL, "SIZE",
+        "most bytes of a chunk that one pass handles; without it, what suits the wire", .min = 1,
+        .max = MOST_BYTES),
+    ROW("depth", 0, OPTS_UINT, depth, NULL, "N",
+        "messages that a wire holds; raised to what the schedule needs", .min = 1,
+        .max = MOST_PIECES),
+    ROW("ranks", 0, OPTS_UINT, nranks, NULL, "N",
+        "ranks to start; without it, one per core, from 2 to 8, as many as memory allows",
+        .section = "Ranks, memory, transport", .min = 1, .max = MOST_RANKS),
+    ROW("ranks-as", 0, OPTS_CHOICE, ranks_as, "processes", "KIND", "what a rank is",
+        .choices = rank_choices),
+    ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
+        "where inputs and outputs lie: in memory that peers can map, or not",
+        .choices = buffer_choices),
+    ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
+    ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
+        "how messages travel: staged copies them to a slot; pull lets the receiver read the "
+        "sender's buffer; ll puts small ones beside their number in one cache line",
+        .choices = wire_choices),
+    ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
+        "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
+    ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
+        "samples; without it, 20 and as many more, up to 1000, as 0.1 s holds",
+        .section = "Measuring", .min = 1, .max = UINT32_MAX),
+    ROW("warmup_iters", 'w', OPTS_UINT, warmup, NULL, "N",
+        "operations before the timed ones; without it, 5 and as many more as 2 ms hold",
+        .max = UINT32_MAX),
+    ROW("agg_iters", 'm', OPTS_UINT, batch, "1", "N",
+        "least operations per sample; its time is divided by their number", .min = 1,
+        .max = UINT32_MAX),
+    ROW("average", 'a', OPTS_UINT, average, "3", "N",
+        "of each sample, over the ranks: 0 rank 0, 1 mean, 2 min, 3 max (nccl-tests' default is 1)",
+        .max = AVERAGE_MAX),
+    ROW("check", 'c', OPTS_UINT, check, "1", "N",
+        "rounds of the data check, raised to what shows each rank's share; 0: no check",
+        .max = UINT32_MAX),
+    ROW("cadence", 0, OPTS_CHOICE, cadence, "back-to-back", "KIND",
+        "what stands between two operations: back-to-back has nothing there",
+        .choices = cadence_choices),
+    ROW("output_file", 'J', OPTS_STRING, json, NULL, "FILE",
+        "write the table as JSON too; - is stdout, without the text", .section = "Output"),
+    ROW("json", 0, OPTS_STRING, json, NULL, "FILE", "the same"),
+    ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
+        "write the table as CSV too; - is stdout, without the text"),
+    ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
+    ROW("nthreads", 't', OPTS_UINT, fixed[0], "1", "N", "only 1 here",
+        .section = "Flags of nccl-tests that have one legal value here"),
+    FIXED(1, "ngpus", 'g', "1"),
+    FIXED(2, "run_cycles", 'N', "1"),
+    FIXED(3, "parallel_init", 'p', "0"),
+    FIXED(4, "blocking", 'z', "0"),
+    FIXED(5, "cudagraph", 'G', "0"),
+    FIXED(6, "report_cputime", 'C', "0"),
+    FIXED(7, "report_timestamps", 'S', "0"),
+    FIXED(8, "local_register", 'R', "0"),
+    FIXED(9, "unalign", 'u', "0"),
+    FIXED(10, "stream_null", 'y', "0"),
+    {.name = NULL},
+};
+
+/* Why the other values are refused, in the order of fixed[]. */
+static const struct {
+    const char *option;
+    uint64_t value;
+    const char *why;
+} fixed_rules[NFIXED] = {
+    {"nthreads", 1, "--ranks N --ranks-as threads starts several"},
+    {"ngpus", 1, "a rank is a process or thread on cores; --ranks N starts several"},
+    {"run_cycles", 1, "each row is measured once"},
+    {"parallel_init", 0, "ranks always start in parallel"},
+    {"blocking", 0, "there is no barrier between operations"},
+    {"cudagraph", 0, "there are no GPU graphs on this transport"},
+    {"report_cputime", 0, "the time is that of the wall clock"},
+    {"report_timestamps", 0, "rows carry no time stamp"},
+    {"local_register", 0, "there is no memory to register; see --buffers"},
+    {"unalign", 0, "buffers are aligned"},
+    {"stream_null", 0, "there are no streams on this transport"},
+};
+
+static void check_fixed(const struct request *request, struct err *err)
+{
+    for (size_t i = 0; i < NFIXED; i++) {
+        if (request->fixed[i] == fixed_rules[i].value) continue;
+        err_add(err, ERR_USAGE, "--%s %llu: %s; only %llu is legal", fixed_rules[i].option,
+                (unsigned long long)request->fixed[i], fixed_rules[i].why,
+                (unsigned long long)fixed_rules[i].value);
+    }
+}
+
+int request_parse(struct request *request, struct opts *opts, int argc, char **argv,
+                  struct err *err)
+{
+    *request = (struct request){0};
+    opts_parse(opts, rows, request, argc, argv, err);
+    if (opts->help) return 0;
+    if (err->count == 0 && opts->npositionals > 0) {
+        err_add(err, ERR_USAGE, "\"%s\" is no option; the operation is the first word alone",
+                opts->positionals[0]);
+    }
+    if (opts_is_set(opts, "size")) {
+        if (opts_is_set(opts, "minbytes") || opts_is_set(opts, "maxbytes")) {
+            err_add(err, ERR_USAGE,
+                    "--size means both --minbytes (-b) and --maxbytes (-e): give "
+                    "it or them, not both");
+        }
+        request->sweep.min = request->sweep.max = request->size;
+    }
+    if (err->count == 0) {
+        sweep_check(&request->sweep, err);
+        check_fixed(request, err);
+    }
+    return err->count ? -1 : 0;
+}
+
+void request_help(FILE *to, const struct coll *coll)
+{
+    char *usage = mem_printf("collbench %s [options]", coll->name);
+    char *about = mem_printf("Runs %s (%s) between ranks on this machine, checks the data and "
+                             "measures. Size is that of algbw = size / time; busbw = algbw x %s. "
+                             "Times are in microseconds, GB is 10^9 bytes.",
+                             coll->name, coll->promise, coll->busbw);
+    opts_help(to, usage, about, rows);
+    free(usage);
+    free(about);
+}
+
+/* ---- words to numbers ---- */
+
+static void plan_dtypes(struct plan *plan, const struct opts_list *list, struct err *err)
+{
+    bool all = false, named[DT_COUNT] = {false};
+    for (size_t i = 0; i < list->count; i++) {
+        enum dtype dtype;
+        if (strcmp(list->items[i], "all") == 0) {
+            all = true;
+        } else if (dtype_parse(list->items[i], &dtype, err) == 0 && !named[dtype]) {
+            named[dtype] = true;
+            plan->dtypes[plan->ndtypes++] = dtype;
+        }
+    }
+    for (unsigned dtype = 0; all && dtype < DT_COUNT; dtype++) {
+        if (!named[dtype]) plan->dtypes[plan->ndtypes++] = (enum dtype)dtype;
+    }
+}
+
+static void plan_ops(struct plan *plan, const struct opts_list *list, struct err *err)
+{
+    bool all = false, named[OP_COUNT] = {false};
+    for (size_t i = 0; i < list->count; i++) {
+        enum redop op;
+        if (strcmp(list->items[i], "all") == 0) {
+            all = true;
+        } else if (redop_parse(list->items[i], &op, err) == 0 && !named[op]) {
+            named[op] = true;
+            plan->ops[plan->nops++] = op;
+        }
+    }
+    for (unsigned op = 0; all && op < OP_COUNT; op++) {
+        if (!named[op]) plan->ops[plan->nops++] = (enum redop)op;
+    }
+    if (!coll_get(plan->coll)->reduces) { /* the operator does not matter */
+        plan->ops[0] = OP_SUM;
+        plan->nops = 1;
+    }
+}
+
+/* A plan with room for `list`'s algorithms. */
+static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, struct err *err)
+{
+    size_t nalgos, cap = 0;
+    const struct algo *table = algo_table(&nalgos);
+    for (size_t i = 0; i < list->count; i++)
+        cap += strcmp(list->items[i], "all") == 0 ? nalgos : 1;
+    size_t bytes = sizeof(struct plan) + cap * sizeof(int32_t);
+    struct plan *plan = mem_calloc(1, bytes);
+    plan->bytes = bytes;
+    plan->coll = coll;
+    for (size_t i = 0; i < list->count; i++) {
+        const char *name = list->items[i];
+        if (strcmp(name, "auto") == 0) {
+            plan->algos[plan->nalgos++] = PLAN_ALGO_AUTO;
+        } else if (strcmp(name, "all") == 0) {
+            for (size_t a = 0; a < nalgos; a++) {
+                if (table[a].coll == coll) plan->algos[plan->nalgos++] = (int32_t)a;
+            }
+        } else {
+            const struct algo *algo = algo_find(coll, name, err);
+            if (algo) plan->algos[plan->nalgos++] = (int32_t)(algo - table);
+        }
+    }
+    return plan;
+}
+
+static void plan_transport(struct plan *plan, const struct request *request, struct err *err)
+{
+    const struct transport *transport = transport_find(request->transport, err);
+    const struct transport *const *table = transport_table();
+    while (transport && table[plan->transport] != transport)
+        plan->transport++;
+    plan->shared = request->buffers == 0;
+    plan->wire = wire_modes[request->wire];
+    if (transport && plan->wire >= 0 && !(transport->modes >> plan->wire & 1)) {
+        err_add(err, ERR_USAGE, "transport %s has no %s wires", transport->name,
+                wire_choices[request->wire]);
+    }
+    if (plan->wire == WIRE_PULL && !plan->shared) {
+        err_add(err, ERR_USAGE,
+                "--wire pull reads the sender's buffer, which --buffers private "
+                "cannot share; use --wire staged, or --buffers shared");
+    }
+}
+
+static void plan_root(struct plan *plan, const struct request *request, struct err *err)
+{
+    const struct coll *coll = coll_get(plan->coll);
+    plan->root = (uint32_t)request->root;
+    if (!coll->rooted && plan->root != 0) {
+        err_add(err, ERR_USAGE, "%s has no root: --root (-r) %u means nothing here", coll->name,
+                plan->root);
+    } else if (plan->root >= plan->nranks) {
+        err_add(err, ERR_USAGE, "--root (-r) %u is no rank: with %u ranks it is 0 to %u",
+                plan->root, plan->nranks, plan->nranks - 1);
+    }
+}
+
+static void plan_measuring(struct plan *plan, const struct request *request,
+                           const struct opts *opts)
+{
+    bool warm = opts_is_set(opts, "warmup_iters");
+    plan->warmup = warm ? request->warmup : PLAN_WARMUP;
+    plan->warm_longer = !warm;
+    plan->samples = opts_is_set(opts, "iters") ? request->iters : 0;
+    plan->samples_cap = plan->samples ? plan->samples : PLAN_SAMPLES_MOST;
+    plan->batch = request->batch;
+    plan->average = (enum average)request->average;
+    plan->rounds = request->check;
+    bool both = request->in_place == request->out_of_place;
+    plan->place[OUT_OF_PLACE] = both || request->out_of_place;
+    plan->place[IN_PLACE] = both || request->in_place;
+}
+
+struct plan *request_plan(const struct request *request, const struct opts *opts,
+                          const struct coll *coll, uint32_t nranks, struct err *err)
+{
+    unsigned before = err->count;
+    struct plan *plan = plan_algos(coll->id, &request->algos, err);
+    plan->nranks = nranks;
+    plan->cores = launch_cores();
+    plan->sweep = request->sweep;
+    plan->channels = (uint32_t)request->channels;
+    plan->parts = (uint32_t)request->parts;
+    plan->slice_bytes = request->slice;
+    plan->depth = (uint32_t)request->depth;
+    plan->threads = request->ranks_as == 1;
+    plan_dtypes(plan, &request->dtypes, err);
+    plan_ops(plan, &request->ops, err);
+    plan_transport(plan, request, err);
+    plan_root(plan, request, err);
+    plan_measuring(plan, request, opts);
+    if (err->count > before) {
+        free(plan);
+        return NULL;
+    }
+    return plan;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The command line of `collbench OPERATION`: nccl-tests' flags and ours, as one option table, and
+ * the plan that follows from it. */
+#pragma once
+
+#include "base/opts.h"
+#include "bench/plan.h"
+
+enum { NFIXED = 11 };
+
+/* What the user wrote; fields are explained by the help texts of the table. */
+struct request {
+    uint64_t nranks, size, iters, warmup, batch, root, check, average, channels, parts, slice;
+    uint64_t depth;
+    struct sweep sweep;
+    double timeout_s;
+    struct opts_list dtypes, ops, algos;
+    unsigned wire, buffers, ranks_as, cadence;
+    const char *transport, *json, *csv;
+    bool in_place, out_of_place, overwrite;
+    uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */
+};
+
+/* Parses the words behind the operation. 0, or -1 with all faults. Call opts_release always. */
+int request_parse(struct request *request, struct opts *opts, int argc, char **argv,
+                  struct err *err);
+
+/* Prints --help of an operation. */
+void request_help(FILE *to, const struct coll *coll);
+
+/* The plan for `nranks` ranks, freed with free(); NULL with all faults that do not depend on
+ * memory. */
+struct plan *request_plan(const struct request *request, const struct opts *opts,
+                          const struct coll *coll, uint32_t nranks, struct err *err);

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a run will do, as plain data: the parent makes it from the options, puts it into the memory
+ * that the ranks share, and every rank walks through the same rows in the same order. It never
+ * changes once the ranks run. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "algo/algo.h"
+#include "kernels/kernels.h"
+#include "sched/coll.h"
+#include "sched/sweep.h"
+
+enum { PLAN_ALGO_AUTO = -1, PLAN_WIRE_AUTO = -1 };
+enum { OUT_OF_PLACE, IN_PLACE, NPLACES };
+enum average { AVERAGE_RANK0, AVERAGE_MEAN, AVERAGE_MIN, AVERAGE_MAX };
+
+struct plan {
+    size_t bytes; /* of this struct with the list at its end */
+    enum coll_id coll;
+    uint32_t nranks, root;
+    uint32_t cores; /* that the parent, and so all ranks together, may use */
+    struct sweep sweep;
+    uint32_t ndtypes, nops, nalgos;
+    enum dtype dtypes[DT_COUNT];
+    enum redop ops[OP_COUNT];
+    uint32_t channels, parts; /* 0: the algorithm's own, or what auto chooses */
+    int wire;                 /* enum wire_mode, or PLAN_WIRE_AUTO */
+    size_t slice_bytes;       /* 0: chosen by the executor */
+    uint32_t depth;           /* 0: chosen by the executor */
+    uint32_t transport;       /* number in transport_table() */
+    bool shared;              /* buffers that peers may map */
+    bool threads;             /* ranks are threads */
+    bool place[NPLACES];      /* placements to run */
+    uint64_t warmup;          /* operations before the timed ones */
+    bool warm_longer;         /* .. and as many more as PLAN_WARM_S takes */
+    uint64_t samples;         /* exactly so many; 0: by time, see PLAN_SAMPLES_* */
+    uint64_t samples_cap;     /* room for samples per rank */
+    uint64_t batch;           /* least operations per sample */
+    uint64_t rounds;          /* rounds of the data check; 0: none */
+    enum average average;     /* over the ranks, of each sample */
+    int32_t algos[];          /* rows of algo_table(), or PLAN_ALGO_AUTO */
+};
+
+/* Without -n a row gets as many samples as fit PLAN_SAMPLES_S, within these limits. */
+enum { PLAN_SAMPLES_LEAST = 20, PLAN_SAMPLES_MOST = 1000, PLAN_WARMUP = 5, PLAN_WARM_MOST = 1000 };
+#define PLAN_SAMPLES_S 0.1
+#define PLAN_WARM_S 0.002
+
+/* One row of the table, and where the walk stands. */
+struct plan_row {
+    uint64_t index; /* from 0 */
+    enum dtype dtype;
+    enum redop op;
+    uint64_t asked; /* bytes: the size of the sweep, before rounding to whole elements */
+    size_t bytes;   /* S */
+    size_t block_count, block_bytes, in_bytes, out_bytes;
+    struct algo_choice choice;
+    uint64_t merged; /* sizes of the sweep behind this one that round to the same S */
+    uint32_t dtype_at, op_at, algo_at;
+};
+
+/* The first row; there is always one. */
+void plan_first(const struct plan *plan, struct plan_row *row);
+
+/* Goes on to the next row; false behind the last. Types are outermost, then operators, sizes and
+ * algorithms. Sizes that round to the size before are left out. */
+bool plan_next(const struct plan *plan, struct plan_row *row);
+
+uint64_t plan_rows(const struct plan *plan);
+
+/* The operator to use for data: OP_COUNT when the collective does not reduce. */
+enum redop plan_data_op(const struct plan *plan, const struct plan_row *row);
+
+/* Bytes of a rank's buffers that one placement of a row uses, and where they start in its memory.
+ *
+ *     out of place   | input | output |      the output starts at a multiple of PLAN_ALIGN
+ *     in place       | larger of the two |   the smaller one is its block `rank`
+ */
+enum { PLAN_ALIGN = 128 };
+struct plan_places {
+    size_t in, out; /* offsets of the buffers */
+    size_t bytes;   /* used in all */
+};
+struct plan_places plan_places(const struct plan *plan, const struct plan_row *row, uint32_t rank,
+                               bool in_place);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Schedules made ready to run: see ready.h. */
+#include "bench/ready.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "sched/layout.h"
+#include "sched/verify.h"
+
+enum {
+    LL_MOST = 1024,  /* bytes of a chunk up to which auto takes LL wires */
+    GUESS_DEPTH = 8, /* messages of room per wire: at least what the executor takes by itself */
+    WIRE_BYTES = 1024,
+    PAGE = 4096,
+};
+
+void ready_release(struct ready_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        for (int place = 0; place < NPLACES; place++)
+            linked_free(set->items[i].linked[place]);
+        sched_free(set->items[i].sched);
+    }
+    free(set->items);
+    *set = (struct ready_set){0};
+}
+
+/* The mode that a row asks for. */
+static enum wire_mode wire_of(const struct plan *plan, const struct plan_row *row, uint32_t nparts)
+{
+    if (plan->wire >= 0) return (enum wire_mode)plan->wire;
+    if (row->block_bytes / nparts <= LL_MOST) return WIRE_LL;
+    return plan->shared ? WIRE_PULL : WIRE_STAGED;
+}
+
+/* Links for one placement. With auto, a schedule that cannot be pulled is staged. */
+static struct linked *link_place(const struct plan *plan, const struct sched *sched,
+                                 enum wire_mode mode, bool in_place, struct err *err)
+{
+    struct link_opts opts = {.mode = mode, .in_place = in_place, .fuse = true};
+    if (mode != WIRE_PULL || plan->wire >= 0) return link_sched(sched, &opts, err);
+    struct err unproven = ERR_INIT;
+    struct linked *linked = link_sched(sched, &opts, &unproven);
+    err_release(&unproven);
+    if (linked) return linked;
+    opts.mode = WIRE_STAGED;
+    return link_sched(sched, &opts, err);
+}
+
+static struct algo_args args_of(const struct plan *plan, const struct plan_row *row)
+{
+    return (struct algo_args){.nranks = plan->nranks,
+                              .root = plan->root,
+                              .channels = row->choice.channels,
+                              .parts = row->choice.parts};
+}
+
+const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
+                              const struct plan_row *row, struct err *err)
+{
+    struct algo_args args = args_of(plan, row);
+    enum wire_mode mode = wire_of(plan, row, row->choice.algo->nparts(&args));
+    for (size_t i = 0; i < set->count; i++) {
+        const struct ready *ready = &set->items[i];
+        if (ready->choice.algo == row->choice.algo && ready->wire == (int)mode &&
+            ready->choice.channels == args.channels && ready->choice.parts == args.parts) {
+            return ready;
+        }
+    }
+    struct sched *sched = algo_build(row->choice.algo, &args, false, err);
+    if (!sched) return NULL;
+    MEM_GROW(set->items, set->count, set->cap);
+    struct ready *ready = &set->items[set->count++];
+    *ready = (struct ready){.choice = row->choice, .wire = (int)mode, .sched = sched};
+    for (int place = 0; place < NPLACES; place++) {
+        if (!plan->place[place]) continue;
+        ready->linked[place] = link_place(plan, sched, mode, place == IN_PLACE, err);
+        if (!ready->linked[place]) return NULL;
+    }
+    return ready;
+}
+
+int ready_verify(const struct ready *ready, struct err *err)
+{
+    for (int place = 0; place < NPLACES; place++) {
+        const struct linked *linked = ready->linked[place];
+        if (linked && (verify_sched(ready->sched, place == IN_PLACE, err) ||
+                       verify_linked(linked, linked->least_depth, err))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+/* a + b x c, SIZE_MAX when that is too much. */
+static size_t add_product(size_t a, size_t b, size_t c)
+{
+    size_t product, sum;
+    if (__builtin_mul_overflow(b, c, &product) || __builtin_add_overflow(a, product, &sum)) {
+        return SIZE_MAX;
+    }
+    return sum;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What any program needs at most: wires on which it sends, chunks in one message. */
+static void count_wires(const struct linked *linked, size_t *sends, size_t *most_chunks)
+{
+    *sends = 0;
+    *most_chunks = 1;
+    for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
+        const struct lprog *prog = &linked->progs[p];
+        size_t here = 0;
+        for (uint32_t w = 0; w < prog->nwires; w++)
+            here += prog->wires[w].send;
+        *sends = larger(*sends, here);
+        for (uint32_t s = 0; s < prog->nsteps; s++)
+            *most_chunks = larger(*most_chunks, prog->steps[s].nchunks);
+    }
+}
+
+/* Scratch and slots of a handle, at most. */
+static size_t handle_bytes(const struct linked *linked, const struct plan *plan, size_t block_bytes)
+{
+    const struct sched *sched = linked->sched;
+    size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked, block_bytes);
+    slice += (LAYOUT_GRANULE - slice % LAYOUT_GRANULE) % LAYOUT_GRANULE;
+    struct layout layout = {.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
+                            .nparts = sched->nparts,
+                            .granule = LAYOUT_GRANULE,
+                            .block_bytes = block_bytes,
+                            .slice_bytes = slice};
+    size_t longest = layout_longest(&layout) + LAYOUT_GRANULE, sends, most_chunks;
+    count_wires(linked, &sends, &most_chunks);
+    size_t scratch = add_product(0, (size_t)layout.nblocks * layout.nparts, longest);
+    scratch = add_product(0, scratch, sched->nplanes);
+    size_t depth = larger(plan->depth ? plan->depth : GUESS_DEPTH, linked->least_depth);
+    size_t message = linked->opts.mode == WIRE_PULL ? 16 : add_product(0, longest, most_chunks);
+    if (linked->opts.mode == WIRE_LL) message = add_product(message, message / 3, 1); /* numbers */
+    size_t wire = add_product(WIRE_BYTES, depth, add_product(64, message, 1));
+    return add_product(add_product(2 * PAGE, scratch, 1), sends, wire);
+}
+
+/* The schedule itself, which every rank holds in whole. */
+static size_t sched_bytes(const struct ready *ready)
+{
+    size_t steps = 0, copies = 0;
+    for (uint32_t p = 0; p < ready->sched->nprogs; p++)
+        steps += ready->sched->progs[p].nsteps;
+    for (int place = 0; place < NPLACES; place++)
+        copies += ready->linked[place] != NULL;
+    return steps * (sizeof(struct step) + copies * (sizeof(struct lstep) + sizeof(struct lwait)));
+}
+
+struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *plan,
+                               const struct plan_row *row)
+{
+    struct ready_bytes bytes = {0, 0};
+    for (int place = 0; place < NPLACES; place++) {
+        if (!ready->linked[place]) continue;
+        size_t buffers = plan_places(plan, row, 0, place == IN_PLACE).bytes + PAGE;
+        size_t handle = handle_bytes(ready->linked[place], plan, row->block_bytes);
+        size_t all = add_product(add_product(buffers, handle, 1), sched_bytes(ready), 1);
+        bytes.all = larger(bytes.all, all);
+        bytes.shared = larger(bytes.shared, plan->shared ? all : handle);
+    }
+    return bytes;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What memory gives: see speed.h. */
+#include "bench/speed.h"
+
+#include <math.h>
+
+#include "bench/clock.h"
+#include "bench/stats.h"
+
+enum {
+    SAMPLES_MOST = 25, /* in a block */
+    REPEATS_MOST = 10000,
+    CLOCK_SHARE = 200, /* a sample takes at least so many readings of the clock */
+    GRAIN = 64,        /* bytes; streams start at multiples of it */
+};
+#define BLOCK_S 100e-6 /* wanted length of a block */
+
+/* One pass of a loop (0, 1: copy; 2, 3: fold; odd: non-temporal); bytes read and written. */
+static double run_loop(const struct speed *speed, int loop)
+{
+    bool stream = loop & 1;
+    uint8_t *at = speed->memory;
+    size_t half = speed->bytes / 2;
+    if (loop < 2) {
+        speed->kernels->copy(at + half, at, half, stream);
+        return 2 * (double)half;
+    }
+    size_t streams = speed->rewrites ? 2 : 4, each = speed->bytes / streams / GRAIN * GRAIN;
+    size_t out = speed->rewrites ? 0 : 2 * each;
+    struct fold fold = {
+        .in = {at, at + each},
+        .out = {at + out, at + out + each},
+        .nin = 2,
+        .nout = 2,
+        .stream = stream,
+        .count = each / dtype_bytes(DT_INT32),
+    };
+    if (each > 0) speed->kernels->fold[DT_INT32][OP_SUM](&fold);
+    return 4 * (double)each;
+}
+
+/* Bytes per second that a block of one loop moves on this rank: the median of its samples. */
+static double run_block(const struct speed *speed, int loop)
+{
+    double Bps[SAMPLES_MOST];
+    for (uint64_t s = 0; s < speed->samples; s++) {
+        double moved = 0;
+        uint64_t start = clock_ns();
+        for (uint64_t i = 0; i < speed->repeats; i++)
+            moved += run_loop(speed, loop);
+        uint64_t ns = clock_ns() - start;
+        Bps[s] = moved * 1e9 / (double)(ns > 0 ? ns : 1);
+    }
+    return stats_median(Bps, speed->samples);
+}
+
+/* A block of the first `loops` loops on all ranks at once; moved[loop] is the mean over the ranks,
+ * valid on rank 0. */
+static void run_together(const struct speed *speed, int loops, double *moved)
+{
+    struct rank *rk = speed->rk;
+    double *own = board_place(rk->world, rk->rank)->moved_Bps;
+    rank_barrier(rk);
+    for (int loop = 0; loop < loops; loop++)
+        own[loop] = run_block(speed, loop);
+    rank_barrier(rk);
+    for (int loop = 0; rk->rank == 0 && loop < loops; loop++) {
+        double sum = 0;
+        for (uint32_t r = 0; r < rk->nranks; r++)
+            sum += board_place(rk->world, r)->moved_Bps[loop];
+        moved[loop] = sum / rk->nranks;
+    }
+}
+
+/* How often a loop runs in a sample, and how many samples make a block. */
+static void settle(struct speed *speed)
+{
+    double moved_Bps = 1;
+    speed->samples = speed->repeats = 1;
+    run_together(speed, 1, &moved_Bps);
+    double pass_s = (double)speed->bytes / moved_Bps;
+    double repeats = ceil(CLOCK_SHARE * speed->clock_s / pass_s);
+    double samples = BLOCK_S / (fmax(repeats, 1) * pass_s);
+    speed->repeats = board_agree(speed->rk, (uint64_t)fmin(fmax(repeats, 1), REPEATS_MOST));
+    speed->samples = board_agree(speed->rk, (uint64_t)fmin(fmax(samples, 1), SAMPLES_MOST));
+}
+
+void speed_measure(struct speed *speed, uint64_t segment)
+{
+    if (speed->bytes < 2) return;
+    if (speed->samples == 0) settle(speed); /* the first time */
+    run_together(speed, SPEED_LOOPS, speed->moved_Bps[segment]);
+}
+
+double speed_copy_Bps(struct speed *speed, uint64_t segments)
+{
+    uint32_t nranks = speed->rk->nranks;
+    double best = 0, share = nranks > speed->cores ? (double)speed->cores / nranks : 1;
+    for (int loop = 0; speed->samples > 0 && loop < SPEED_LOOPS; loop++) {
+        double moved[SPEED_SEGMENTS];
+        for (uint64_t s = 0; s < segments; s++)
+            moved[s] = speed->moved_Bps[s][loop];
+        best = fmax(best, stats_median(moved, segments));
+    }
+    return share * best / 2;
+}

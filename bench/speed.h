@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What memory gives: all ranks at once run the plainest loops over the working set of a row, in
+ * blocks between the timed samples, so that cache, placement and load are the same for both.
+ *
+ *     working set   |   first half    |   second half   |
+ *     copy          first half -> second half, one stream
+ *     fold          out of place: two streams at once, each adds nothing to the traffic
+ *                     quarters 0, 1 -> sums to quarters 2, 3
+ *                   in place, for operations that write where they read: both halves are read and
+ *                     both are rewritten
+ *
+ * Both with plain and with non-temporal stores; the best of the four is the speed behind %bound.
+ * A block is a few samples of each loop; of those the median counts, as it does for the operation.
+ * With more ranks than cores a rank has its share of a core: speeds are scaled by cores/ranks. */
+#pragma once
+
+#include "bench/board.h"
+#include "kernels/kernels.h"
+
+enum { SPEED_SEGMENTS = 5 };
+
+struct speed {
+    struct rank *rk;
+    const struct kernels *kernels;
+    uint8_t *memory;  /* the working set */
+    size_t bytes;     /* of it */
+    bool rewrites;    /* in place, and the operation writes where it reads */
+    uint32_t cores;   /* that the ranks share */
+    double clock_s;   /* what a reading of the clock costs */
+    uint64_t samples; /* of a block; 0: not known yet */
+    uint64_t repeats; /* of the loop in a sample */
+    double moved_Bps[SPEED_SEGMENTS][SPEED_LOOPS]; /* read + written per second and rank (rank 0) */
+};
+
+/* One block of each loop; every rank calls it, with segment < SPEED_SEGMENTS. The contents of the
+ * working set change. */
+void speed_measure(struct speed *speed, uint64_t segment);
+
+/* Bytes copied per second and rank (half of what is moved): medians over `segments` blocks, the
+ * best loop; 0 when the working set is too small to copy. Rank 0. */
+double speed_copy_Bps(struct speed *speed, uint64_t segments);

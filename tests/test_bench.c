@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pure parts of bench/: the walk through a plan, places of buffers, statistics, options,
+ * memory, and the bound, whose formulas are held against the bytes that the executor really moves.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "bench/board.h"
+#include "bench/bound.h"
+#include "bench/check.h"
+#include "bench/fit.h"
+#include "bench/options.h"
+#include "bench/stats.h"
+#include "exec/exec.h"
+#include "sched/verify.h"
+
+enum { MOST_ARGS = 32 };
+
+/* A request from a command line, and its plan for `nranks` ranks. */
+struct parsed {
+    struct request request;
+    struct opts opts;
+    struct plan *plan;
+    struct err err;
+    char text[1024];
+};
+
+/* In place, since the options point into it. */
+static void parse(struct parsed *p, const char *operation, const char *line, uint32_t nranks)
+{
+    *p = (struct parsed){.err = ERR_INIT};
+    char *text = p->text;
+    char *argv[MOST_ARGS] = {text}, *save;
+    int argc = 1;
+    snprintf(text, sizeof p->text, "x %s", line);
+    strtok_r(text, " ", &save);
+    for (char *word; (word = strtok_r(NULL, " ", &save)); argc++)
+        argv[argc] = word;
+    const struct coll *coll = coll_find(operation, &p->err);
+    if (request_parse(&p->request, &p->opts, argc, argv, &p->err) == 0) {
+        p->plan = request_plan(&p->request, &p->opts, coll, nranks, &p->err);
+    }
+}
+
+static void release(struct parsed *p)
+{
+    free(p->plan);
+    opts_release(&p->opts);
+    err_release(&p->err);
+}
+
+/* ---- the walk ---- */
+
+static void expect_sizes(const char *operation, const char *line, uint32_t nranks,
+                         const uint64_t *sizes, size_t count)
+{
+    struct parsed p;
+    parse(&p, operation, line, nranks);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_assert_eq(plan_rows(p.plan), count, "%s %s: %llu rows", operation, line,
+                 (unsigned long long)plan_rows(p.plan));
+    struct plan_row row;
+    plan_first(p.plan, &row);
+    for (size_t i = 0; i < count; i++) {
+        cr_assert_eq(row.bytes, sizes[i], "%s %s: row %zu is %zu", operation, line, i, row.bytes);
+        cr_assert_eq(row.index, i);
+        cr_assert_eq(plan_next(p.plan, &row), i + 1 < count);
+    }
+    release(&p);
+}
+
+#define EXPECT_SIZES(operation, line, nranks, ...)                                                 \
+    expect_sizes(operation, line, nranks, (uint64_t[]){__VA_ARGS__},                               \
+                 sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+Test(plan, sizes)
+{
+    EXPECT_SIZES("allreduce", "-b 0 -e 64 -f 2", 2, 0, 4, 8, 16, 32, 64);
+    EXPECT_SIZES("allreduce", "-b 0 -e 64 -f 2 -d bfloat16", 2, 0, 2, 4, 8, 16, 32, 64);
+    EXPECT_SIZES("allreduce", "-b 64M -e 70M -i 2M", 2, 64 << 20, 66 << 20, 68 << 20, 70 << 20);
+    EXPECT_SIZES("allreduce", "-b 8 -e 100 -f 3", 2, 8, 24, 72);
+    EXPECT_SIZES("allreduce", "--size 1.5K", 2, 1536);
+    EXPECT_SIZES("allgather", "-b 0 -e 64 -f 2", 3, 0, 12, 24, 48);
+    /* 8 and 16 round to one element per rank: one row */
+    EXPECT_SIZES("alltoall", "-b 8 -e 64 -f 2", 3, 12, 24, 60);
+    EXPECT_SIZES("reduce_scatter", "--size 1", 5, 20);
+    EXPECT_SIZES("broadcast", "--size 0", 5, 0);
+}
+
+Test(plan, order_of_rows)
+{
+    struct parsed p;
+    parse(&p, "allreduce", "-b 8 -e 16 -f 2 -d int32,all -o max,sum --algo ring,tree", 4);
+    static const char *const dtypes[] = {"int32", "float", "bfloat16"};
+    static const char *const ops[] = {"max", "sum"}, *const algos[] = {"ring", "tree"};
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_assert_eq(plan_rows(p.plan), 3 * 2 * 2 * 2);
+    struct plan_row row;
+    plan_first(p.plan, &row);
+    for (uint64_t i = 0; i < 24; i++) {
+        cr_assert_str_eq(row.choice.algo->name, algos[i % 2]);
+        cr_assert_eq(row.bytes, i / 2 % 2 ? 16 : 8);
+        cr_assert_str_eq(redop_name(row.op), ops[i / 4 % 2]);
+        cr_assert_str_eq(dtype_name(row.dtype), dtypes[i / 8]);
+        plan_next(p.plan, &row);
+    }
+    release(&p);
+}
+
+Test(plan, merged_sizes_are_counted)
+{
+    struct parsed p;
+    parse(&p, "allgather", "-b 8 -e 19 -i 1", 2); /* 8..15 give 8, 16..19 give 16 */
+    struct plan_row row;
+    plan_first(p.plan, &row);
+    cr_assert_eq(row.merged, 7);
+    cr_assert(plan_next(p.plan, &row));
+    cr_assert_eq(row.bytes, 16);
+    cr_assert_eq(row.merged, 3);
+    cr_assert(!plan_next(p.plan, &row));
+    release(&p);
+}
+
+Test(plan, places)
+{
+    for (int id = 0; id < COLL_COUNT; id++) {
+        const struct coll *coll = coll_get((enum coll_id)id);
+        struct parsed p;
+        parse(&p, coll->name, "--size 120", 3);
+        struct plan_row row;
+        plan_first(p.plan, &row);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            struct plan_places out = plan_places(p.plan, &row, rank, false);
+            struct plan_places in = plan_places(p.plan, &row, rank, true);
+            cr_assert_geq(out.out, row.in_bytes);
+            cr_assert_eq(out.out % PLAN_ALIGN, 0);
+            cr_assert_eq(out.bytes, out.out + row.out_bytes);
+            cr_assert_eq(in.bytes, 120);
+            cr_assert_eq(in.in, id == COLL_ALLGATHER ? rank * 40 : 0);
+            cr_assert_eq(in.out, id == COLL_REDUCE_SCATTER ? rank * 40 : 0);
+        }
+        release(&p);
+    }
+}
+
+Test(plan, board_has_room_for_all)
+{
+    struct parsed p;
+    parse(&p, "allreduce", "--size 8 -n 37 --algo all", 5);
+    uint64_t *blob = mem_calloc(1, board_blob_bytes(p.plan) + 128);
+    cr_assert_geq(board_blob_bytes(p.plan), p.plan->bytes + 5 * 37 * sizeof(uint64_t) +
+                                                5 * sizeof(struct board_place) +
+                                                sizeof(struct board));
+    free(blob);
+    release(&p);
+}
+
+/* ---- statistics ---- */
+
+Test(stats, percentiles_are_samples)
+{
+    double one[] = {7}, three[] = {3, 1, 2}, hundred[100], twenty[20];
+    struct stats stats = stats_of(one, 1);
+    cr_assert(stats.min == 7 && stats.p50 == 7 && stats.p99 == 7 && stats.max == 7 &&
+              stats.mean == 7);
+    stats = stats_of(three, 3);
+    cr_assert(stats.min == 1 && stats.p50 == 2 && stats.p95 == 3 && stats.mean == 2);
+    for (int i = 0; i < 100; i++)
+        hundred[i] = 100 - i;
+    stats = stats_of(hundred, 100);
+    cr_assert(stats.min == 1 && stats.p50 == 50 && stats.p95 == 95 && stats.p99 == 99 &&
+              stats.max == 100);
+    for (int i = 0; i < 20; i++)
+        twenty[i] = i + 1;
+    stats = stats_of(twenty, 20);
+    cr_assert(stats.p50 == 10 && stats.p95 == 19 && stats.p99 == 20);
+    cr_assert(isnan(stats_of(NULL, 0).p50));
+}
+
+/* ---- options ---- */
+
+static void expect_fault(const char *operation, const char *line, unsigned count, const char *word)
+{
+    struct parsed p;
+    parse(&p, operation, line, 2);
+    cr_assert_null(p.plan, "%s %s is accepted", operation, line);
+    cr_assert_eq(p.err.code, ERR_USAGE);
+    cr_assert_eq(p.err.count, count, "%s %s: %s", operation, line, p.err.text);
+    cr_assert_not_null(strstr(p.err.text, word), "%s %s: %s", operation, line, p.err.text);
+    release(&p);
+}
+
+Test(options, faults)
+{
+    expect_fault("allreduce", "-b 1M -e 1K", 1, "1024");
+    expect_fault("allreduce", "-b 1 -e 8 -i 0", 1, "--stepbytes");
+    expect_fault("allreduce", "-b 1 -e 8 -f 1", 1, "--stepfactor");
+    expect_fault("allreduce", "--size 8 -b 8", 1, "--size");
+    expect_fault("allreduce", "-d flaot -o summ --algo foo", 3, "foo");
+    expect_fault("allreduce", "-t 2 -G 1 -R 2", 3, "--cudagraph 1");
+    expect_fault("allreduce", "-r 1", 1, "no root");
+    expect_fault("broadcast", "-r 2", 1, "0 to 1");
+    expect_fault("allreduce", "--wire pull --buffers private", 1, "--buffers");
+    expect_fault("allreduce", "--ranks 0", 1, "--ranks");
+    expect_fault("allreduce", "-n 0", 1, "-n");
+    expect_fault("allreduce", "-a 4", 1, "-a");
+}
+
+Test(options, plan_follows)
+{
+    struct parsed p;
+    parse(&p, "alltoall",
+          "-n 7 -w 0 -m 3 -a 0 -c 0 --in-place --ranks-as threads "
+          "--wire ll --buffers private --channels 2 --parts 5",
+          2);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_assert(p.plan->samples == 7 && p.plan->samples_cap == 7 && p.plan->warmup == 0);
+    cr_assert(!p.plan->warm_longer && p.plan->batch == 3 && p.plan->rounds == 0);
+    cr_assert(p.plan->average == AVERAGE_RANK0 && p.plan->threads && !p.plan->shared);
+    cr_assert(p.plan->place[IN_PLACE] && !p.plan->place[OUT_OF_PLACE] && p.plan->wire == WIRE_LL);
+    struct plan_row row;
+    plan_first(p.plan, &row);
+    cr_assert(row.choice.channels == 2 && row.choice.parts == 5);
+    cr_assert_eq(plan_data_op(p.plan, &row), OP_COUNT);
+    cr_assert_eq(check_rounds(p.plan, &row, 10), 0);
+    release(&p);
+}
+
+Test(options, rounds_show_every_rank)
+{
+    struct parsed p;
+    parse(&p, "allreduce", "-b 8 -e 8M -f 1048576", 64);
+    struct plan_row row;
+    plan_first(p.plan, &row);
+    cr_assert_eq(check_rounds(p.plan, &row, 64), data_rounds(OP_SUM, 64));
+    cr_assert_gt(data_rounds(OP_SUM, 64), 2);
+    cr_assert(plan_next(p.plan, &row));
+    cr_assert_eq(check_rounds(p.plan, &row, 64), 2); /* long chunks: all ranks in any two rounds */
+    release(&p);
+}
+
+/* ---- memory ---- */
+
+Test(fit, the_largest_size_named_fits_and_no_more)
+{
+    static const char *const lines[] = {"--size 4T --ranks 2", "--size 4T --ranks 3 --algo tree",
+                                        "--size 4T"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct parsed p;
+        parse(&p, "allreduce", lines[i], 2);
+        struct fitted fitted;
+        struct err err = ERR_INIT;
+        cr_assert_eq(fit(&p.request, &p.opts, coll_get(COLL_ALLREDUCE), &fitted, &err), -1);
+        cr_assert_eq(err.code, ERR_USAGE);
+        const char *text = strstr(err.text, " fits is ");
+        cr_assert_not_null(text, "%s", err.text);
+        uint64_t size;
+        cr_assert_eq(units_read_size("size", text + 9, &size, &err), 0);
+        fitted_release(&fitted);
+        err_release(&err);
+        /* Memory is in use by others too: a tenth to either side. */
+        p.request.sweep.min = p.request.sweep.max = size / 10 * 9;
+        cr_assert_eq(fit(&p.request, &p.opts, coll_get(COLL_ALLREDUCE), &fitted, &err), 0, "%s",
+                     err.text);
+        fitted_release(&fitted);
+        p.request.sweep.min = p.request.sweep.max = size / 10 * 11;
+        cr_assert_eq(fit(&p.request, &p.opts, coll_get(COLL_ALLREDUCE), &fitted, &err), -1);
+        fitted_release(&fitted);
+        err_release(&err);
+        release(&p);
+    }
+}
+
+/* ---- the bound ---- */
+
+Test(bound, one_rank)
+{
+    for (int id = 0; id < COLL_COUNT; id++) {
+        for (int shared = 0; shared < 2; shared++) {
+            struct bound out = bound_least((enum coll_id)id, 1, 1000, shared, false);
+            struct bound in = bound_least((enum coll_id)id, 1, 1000, shared, true);
+            cr_assert(out.read == 1000 && out.written == 1000);
+            cr_assert(in.read == 0 && in.written == 0);
+        }
+    }
+}
+
+Test(bound, time)
+{
+    struct bound bound = {.read = 3e6, .written = 1e6};
+    cr_assert_float_eq(bound_us(&bound, 1e9), 2000, 1e-9); /* 4 MB moved, 2 bytes per byte copied */
+    cr_assert_eq(bound_us(&bound, 0), 0);
+}
+
+/* A rank of a test world: opens the handle and counts. */
+struct counting {
+    struct world *world;
+    const struct linked *linked;
+    uint32_t rank;
+    bool shared;
+    size_t block_count;
+    struct exec_bytes bytes;
+    struct err err;
+    pthread_t thread;
+};
+
+static void *count_bytes(void *arg)
+{
+    struct counting *c = arg;
+    const struct sched *sched = c->linked->sched;
+    size_t bytes = c->block_count * sizeof(float) * sched->nranks;
+    struct rank rk;
+    if (rank_init(&rk, c->world, c->rank, &c->err)) return NULL;
+    uint8_t *memory = rank_alloc(&rk, 2 * bytes, &c->err);
+    if (!memory) return NULL;
+    struct exec_spec spec = {
+        .linked = c->linked,
+        .rank = &rk,
+        .me = c->rank,
+        .tag = 1,
+        .transport = transport_table()[0],
+        .in = memory,
+        .out = c->linked->opts.in_place ? memory : memory + bytes,
+        .shared = c->shared,
+        .dtype = DT_FLOAT,
+        .op = OP_SUM,
+        .block_count = c->block_count,
+    };
+    struct exec *exec = exec_open(&spec, &c->err);
+    if (!exec) return NULL;
+    c->bytes = exec_count_bytes(exec);
+    rank_barrier(&rk);
+    exec_close(exec);
+    return NULL;
+}
+
+/* What all ranks together read and write. */
+static double count_all(const struct linked *linked, size_t block_count, bool shared)
+{
+    enum { EXTENT = 8 << 20 };
+    uint32_t n = linked->sched->nranks;
+    struct err err = ERR_INIT;
+    struct world *world = world_create(
+        &(struct world_spec){.nranks = n, .extent_bytes = EXTENT, .resident_bytes = EXTENT}, &err);
+    cr_assert_not_null(world, "%s", err.text);
+    struct counting *counting = mem_calloc(n, sizeof *counting);
+    double sum = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        counting[r] = (struct counting){.world = world,
+                                        .linked = linked,
+                                        .rank = r,
+                                        .shared = shared,
+                                        .block_count = block_count,
+                                        .err = ERR_INIT};
+        pthread_create(&counting[r].thread, NULL, count_bytes, &counting[r]);
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        pthread_join(counting[r].thread, NULL);
+        cr_assert_eq(counting[r].err.count, 0, "%s", counting[r].err.text);
+        sum += (double)counting[r].bytes.read + (double)counting[r].bytes.written;
+    }
+    free(counting);
+    world_close(world);
+    return sum;
+}
+
+/* No algorithm of the table, in any mode, moves less than the bound says that all must. */
+Test(bound, no_algorithm_moves_less)
+{
+    size_t nalgos, compared = 0, tight = 0;
+    const struct algo *table = algo_table(&nalgos);
+    for (size_t i = 0; i < nalgos; i++) {
+        for (uint32_t n = 2; n <= 5; n++) {
+            struct err err = ERR_INIT;
+            struct algo_args args = {.nranks = n, .channels = 1, .parts = 1};
+            struct sched *sched = algo_build(&table[i], &args, false, &err);
+            for (int k = 0; k < 4; k++) {
+                bool shared = k & 1, in_place = k & 2;
+                struct link_opts opts = {
+                    .mode = shared ? WIRE_PULL : WIRE_STAGED, .in_place = in_place, .fuse = true};
+                struct linked *linked = link_sched(sched, &opts, &err);
+                if (!linked) continue;  /* cannot be pulled */
+                size_t count = 16 * 60; /* whole granules for every cut */
+                double moved = count_all(linked, count, shared);
+                size_t size = coll_size(sched->coll, n, count, sizeof(float));
+                struct bound least = bound_least(sched->coll->id, n, size, shared, in_place);
+                double bound = n * (least.read + least.written);
+                cr_expect_geq(moved, bound * 0.9999, "%s %s, %u ranks, %s, %s: moves %g, bound %g",
+                              sched->coll->name, sched->name, n, shared ? "shared" : "private",
+                              in_place ? "in place" : "out of place", moved, bound);
+                compared++;
+                tight += moved <= bound * 1.0001;
+                linked_free(linked);
+            }
+            sched_free(sched);
+            err_release(&err);
+        }
+    }
+    cr_assert_gt(compared, 4 * nalgos);
+    cr_assert_gt(tight, 10); /* and it is no empty bound: some reach it to the byte */
+}

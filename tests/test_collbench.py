@@ -1,0 +1,434 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Transcripts of collbench: what users of the benchmarks in this field tripped over, as commands
+and what must come out. Where a test comes from a public thread, its comment names it.
+
+Usage: test_collbench.py PROGRAM [unittest arguments]"""
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+OPERATIONS = ["allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast"]
+QUICK = ["-n", "3", "-w", "1"]
+PLACES = ["out_of_place", "in_place"]
+
+
+class Run:
+    """One finished command: exit status, both streams, rows of the text table."""
+
+    def __init__(self, args, env=None, timeout=60):
+        start = time.monotonic()
+        done = subprocess.run([PROGRAM, *args], env={**os.environ, **(env or {})}, timeout=timeout,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.seconds = time.monotonic() - start
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.lines = [line for line in self.out.splitlines() if line]
+        self.rows = [line.split() for line in self.lines if not line.startswith("#")]
+
+    def column(self, index):
+        return [row[index] for row in self.rows]
+
+
+def reject(constant):
+    raise ValueError(f"JSON holds {constant}, which is no JSON")
+
+
+class Case(unittest.TestCase):
+    def run_fine(self, *args, **kwargs):
+        run = Run(args, **kwargs)
+        self.assertEqual(run.code, 0, f"{args}\n{run.out}\n{run.err}")
+        self.assertIn("# Out of bounds values : 0 OK", run.out)
+        return run
+
+    def run_json(self, *args, code=0, **kwargs):
+        """The document that the run writes to stdout."""
+        run = Run([*args, "--json", "-"], **kwargs)
+        self.assertEqual(run.code, code, f"{args}\n{run.out}\n{run.err}")
+        return json.loads(run.out, parse_constant=reject)
+
+    def refused(self, *args, words=(), seconds=10):
+        """Exit status 2, at once, nothing on stdout, and a sentence with these words."""
+        run = Run(args, timeout=seconds)
+        self.assertEqual(run.code, 2, f"{args}\n{run.out}\n{run.err}")
+        self.assertEqual(run.out, "", args)
+        for word in words:
+            self.assertIn(word, run.err, args)
+        return run
+
+
+class Sizes(Case):
+    def test_units(self):
+        for text, size in {"1024": "1024", "1K": "1024", "1k": "1024", "1KiB": "1024",
+                           "1.5K": "1536"}.items():
+            run = self.run_fine("allreduce", "--size", text, "--ranks", "2", *QUICK)
+            self.assertEqual(run.column(0), [size], text)
+        for text in ["1X", "-5", "", "99999999999999999999"]:
+            self.refused("allreduce", "--size", text, words=["--size"])
+
+    def test_a_gibibyte(self):
+        run = Run(["allreduce", "--size", "1G", "--ranks", "1", "--in-place", "-n", "1", "-w", "0",
+                   "-c", "0"])
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual(run.column(0), ["1073741824"])
+
+    def test_sweeps_end(self):
+        """Never a hang: nccl-tests#88 and others."""
+        self.refused("allreduce", "-b", "1M", "-e", "1K", words=["1048576", "1024"])
+        self.refused("allreduce", "-b", "1m", "-e", "1k", words=["1048576", "1024"])
+        self.refused("allreduce", "-b", "1", "-e", "8", "-i", "0", words=["--stepbytes"])
+        self.refused("allreduce", "-b", "1", "-e", "8", "-f", "1", words=["--stepfactor"])
+        run = self.run_fine("allreduce", "-b", "8", "-e", "8", "-f", "1", "--ranks", "2", *QUICK)
+        self.assertEqual(run.column(0), ["8"])
+        run = self.run_fine("allreduce", "-b", "8", "-e", "16", "-i", "4", "-f", "0", "--ranks",
+                            "2", *QUICK)
+        self.assertEqual(run.column(0), ["8", "12", "16"])
+
+    def test_steps(self):
+        """-i was read as 2 bytes: nccl-tests#226."""
+        run = Run(["allreduce", "-b", "64M", "-e", "70M", "-i", "2M", "--ranks", "1",
+                   "--in-place", "-c", "0", "-n", "1", "-w", "0"])
+        self.assertEqual(run.column(0), [str(m << 20) for m in (64, 66, 68, 70)])
+        run = self.run_fine("allreduce", "-b", "8", "-e", "100", "-f", "3", "--ranks", "2", *QUICK)
+        self.assertEqual(run.column(0), ["8", "24", "72"])
+
+    def test_from_nothing(self):
+        """0, one element, then doubling; no nan, no inf."""
+        for operation in OPERATIONS:
+            run = self.run_fine(operation, "-b", "0", "-e", "64", "-f", "2", "--ranks", "2", *QUICK)
+            one = 4 if operation in ("allreduce", "broadcast") else 8
+            sizes = [0] + [one << k for k in range(10) if one << k <= 64]
+            self.assertEqual(run.column(0), [str(size) for size in sizes], operation)
+            for word in ("nan", "inf"):
+                self.assertNotIn(word, " ".join(sum(run.rows, [])).lower())
+
+    def test_rounding_is_said(self):
+        """Silent trimming puzzles users: nccl-tests#142, rccl-tests#105."""
+        run = self.run_fine("allgather", "--size", "100", "--ranks", "3", *QUICK)
+        self.assertEqual(run.column(0), ["96"])
+        self.assertIn("# 100 B asked: 96 B used", run.out)
+        run = self.run_fine("allreduce", "--size", "100", "--ranks", "3", *QUICK)
+        self.assertNotIn("asked:", run.out)
+
+    def test_odd_sizes_are_right(self):
+        """Corruption when a size is no multiple of 128: ROCm/rccl#1556."""
+        for operation in OPERATIONS:
+            run = self.run_fine(operation, "-b", "126", "-e", "258", "-i", "2", "-d", "bfloat16",
+                                "--ranks", "2", "--algo", "all", "-n", "1", "-w", "0")
+            self.assertEqual({row[8] for row in run.rows} | {row[12] for row in run.rows}, {"0"})
+
+    def test_an_odd_large_count(self):
+        """10556587 floats on 8 ranks: mscclpp#682, #697."""
+        run = self.run_fine("allreduce", "--size", str(4 * 10556587), "--ranks", "8",
+                            "--out-of-place", "-n", "1", "-w", "0")
+        self.assertEqual(run.column(1), ["10556587"])
+
+
+class Words(Case):
+    def test_unknown_words(self):
+        """All faults at once, with the valid list, and nothing run."""
+        run = self.refused("allreduce", "-d", "flaot", "-o", "summ", "--algo", "foo", "--bogus",
+                           words=["float, int32, bfloat16", "sum, max, avg",
+                                  "ring, tree, oneshot, twoshot", "--bogus", "--minbytes"])
+        self.assertEqual(len(run.err.splitlines()), 4)
+        self.refused("allredcue", words=["nearest is allreduce", "broadcast"])
+        self.refused("allreduce", "--transport", "rdma", words=["shm"])
+        self.refused("allreduce", "--wire", "fast", words=["staged", "pull", "ll"])
+        self.refused("allreduce", "extra", words=["extra"])
+
+    def test_algorithms_of_other_operations(self):
+        self.refused("allgather", "--algo", "tree", words=["tree", "valid are ring"])
+
+    def test_the_algorithm_asked_for_runs(self):
+        """Forced ones fell back silently: nccl-tests#65, nccl#1444."""
+        for algo in ["ring", "tree", "oneshot", "twoshot"]:
+            rows = self.run_json("allreduce", "--size", "4K", "--ranks", "3", "--algo", algo,
+                                 *QUICK)["rows"]
+            self.assertEqual([row["algo"] for row in rows], [algo])
+        rows = self.run_json("allreduce", "--size", "4K", "--ranks", "2", "--algo", "auto", *QUICK)
+        self.assertNotEqual(rows["rows"][0]["algo"], "auto")
+
+    def test_foreign_flags(self):
+        run = self.run_fine("all_reduce_perf", "-b", "8", "-e", "8", "-g", "1", "-t", "1", "-z",
+                            "0", "-G", "0", "-R", "0", "-a", "1", "-m", "2", "--ranks", "2", *QUICK)
+        self.assertEqual(run.column(0), ["8"])
+        self.refused("allreduce", "-g", "2", "-G", "1", words=["--ngpus 2", "--cudagraph 1"])
+        self.refused("allreduce", "-r", "1", words=["no root"])
+        self.refused("broadcast", "-r", "2", "--ranks", "2", words=["0 to 1"])
+
+    def test_help_and_list(self):
+        for args in (["--help"], ["allreduce", "--help"], ["list"], ["--list"],
+                     ["schedule", "--help"], ["bench-step", "--help"], ["--version"]):
+            run = Run(args)
+            self.assertEqual((run.code, run.err), (0, ""), args)
+            self.assertTrue(run.out)
+        self.assertIn("twoshot", Run(["list"]).out)
+        self.assertEqual(Run([]).code, 2)
+
+    def test_help_says_the_bandwidths(self):
+        """Users cannot tell algbw from busbw: nccl-tests#159."""
+        self.assertIn("busbw = algbw x 2(n-1)/n", " ".join(Run(["allreduce", "--help"]).out.split()))
+
+    def test_schedules(self):
+        run = Run(["schedule", "allreduce", "--algo", "ring", "--ranks", "4"])
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual(len(run.rows), 4 * 2 * (2 * 4 - 2))
+        run = Run(["schedule", "allreduce", "--algo", "ring", "--ranks", "4", "--verify"])
+        self.assertEqual((run.code, run.out.count("passed")), (0, 6), run.out)
+        for option in ("--draw", "--linked"):
+            self.assertEqual(Run(["schedule", "broadcast", "-r", "2", option]).code, 0)
+        self.refused("schedule", "allreduce", "--rank", "4", "--ranks", "4", words=["0 to 3"])
+        self.refused("schedule", words=["one operation"])
+
+
+class Memory(Case):
+    def test_far_too_much(self):
+        """Need, have, and what would fit; before anything is allocated."""
+        for extra in ([], ["--ranks", "2"]):
+            run = self.refused("allreduce", "--size", "4T", *extra,
+                               words=["needs 16", "TiB", "the largest size that fits is"])
+            self.assertEqual(len(run.err.splitlines()), 1)
+        self.refused("alltoall", "--size", "1K", "--ranks", "1000000", words=["use fewer ranks"])
+        self.refused("allreduce", "-b", "8", "-e", "4T", "-f", "2", words=["largest"])
+
+
+class Rows(Case):
+    def test_one_header_one_row_per_size(self):
+        """Every row came twice: nccl-tests#182, #294."""
+        run = self.run_fine("allreduce", "-b", "1K", "-e", "4K", "-f", "2", "--ranks", "3", "--algo",
+                            "ring,tree", *QUICK)
+        self.assertEqual(run.out.count("#wrong     time"), 1)
+        self.assertEqual([(row[0], row[13]) for row in run.rows],
+                         [(size, algo) for size in ("1024", "2048", "4096")
+                          for algo in ("ring", "tree")])
+
+    def test_one_rank(self):
+        """busbw 0 taken for a defect: nccl-tests#249, #335, #287."""
+        for operation in OPERATIONS:
+            document = self.run_json(operation, "--size", "4K", "--ranks", "1", *QUICK)
+            for place in PLACES:
+                row = document["rows"][0]
+                self.assertGreaterEqual(row[place + "_time_us"], 0)
+                self.assertEqual(row[place + "_wrong"], 0)
+                if operation != "broadcast":
+                    self.assertEqual(row[place + "_busbw_GBps"], 0)
+        self.assertIn("# one rank: nothing travels",
+                      self.run_fine("allreduce", "--size", "4K", "--ranks", "1", *QUICK).out)
+
+    def test_bandwidth_formulas(self):
+        """algbw x time = size: nccl-tests#45; alltoall's factor: nccl-tests#59, #130."""
+        factors = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
+        for operation in OPERATIONS:
+            for n in (2, 3, 4, 8):
+                document = self.run_json(operation, "--size", "96K", "--ranks", str(n), *QUICK)
+                factor = factors.get(operation, lambda n: (n - 1) / n)(n)
+                self.assertTrue(math.isclose(document["meta"]["busbw_factor"], factor))
+                for row in document["rows"]:
+                    for place in PLACES:
+                        algbw = row["size_B"] / row[place + "_time_us"] / 1e3
+                        self.assertTrue(math.isclose(row[place + "_algbw_GBps"], algbw,
+                                                     rel_tol=1e-3))
+                        self.assertTrue(math.isclose(row[place + "_busbw_GBps"], algbw * factor,
+                                                     rel_tol=1e-3))
+
+    def test_in_place_is_right(self):
+        """In-place alltoall printed 320 TB/s with errors: microsoft/msccl#48, nccl#1839."""
+        for operation in OPERATIONS:
+            for extra in (["--wire", "staged"], ["--buffers", "private"], ["--wire", "ll"]):
+                run = self.run_fine(operation, "--size", "20K", "--ranks", "3", "--in-place",
+                                    "--algo", "all", *extra, *QUICK)
+                self.assertEqual(set(run.column(12)), {"0"})
+                self.assertEqual(set(run.column(5)), {"N/A"})
+
+    def test_types_and_operators(self):
+        run = self.run_fine("allreduce", "--size", "1K", "--ranks", "3", "-d", "all", "-o", "all",
+                            *QUICK)
+        self.assertEqual([(row[2], row[3]) for row in run.rows],
+                         [(dtype, op) for dtype in ("float", "int32", "bfloat16")
+                          for op in ("sum", "max", "avg")])
+
+    def test_roots_and_threads(self):
+        run = self.run_fine("broadcast", "--size", "100K", "--ranks", "3", "-r", "2", "--algo",
+                            "all", "--ranks-as", "threads", *QUICK)
+        self.assertEqual(set(run.column(4)), {"2"})
+
+    def test_many_more_ranks_than_cores(self):
+        """Minutes became hours: ompi#10426, mpich#2248."""
+        ranks = 4 * len(os.sched_getaffinity(0))
+        run = self.run_fine("allreduce", "--size", "1K", "--ranks", str(ranks), timeout=60)
+        self.assertIn("# more ranks", run.out)
+
+    def test_a_wrong_element_is_found_and_named(self):
+        """Constant data hid misplaced shards: mscclpp#198."""
+        for operation in OPERATIONS:
+            run = Run([operation, "--size", "1K", "--ranks", "2", *QUICK],
+                      env={"COLLBENCH_WRONG": "1:77"})
+            self.assertEqual(run.code, 1, run.out)
+            self.assertIn("Out of bounds values", run.out)
+            self.assertIn("FAILED", run.out)
+            self.assertIn("rank 1, output element 77, expected ", run.err)
+            self.assertIn(operation, run.err)
+            self.assertEqual(run.column(5), ["N/A"]) # no time for a wrong result
+
+
+class Threads(Case):
+    def test_every_wire(self):
+        """Ranks as threads: what the thread sanitizer can see when it is built in."""
+        for operation in OPERATIONS:
+            for extra in (["--wire", "staged"], ["--wire", "ll"], ["--buffers", "private"], []):
+                run = self.run_fine(operation, "-b", "0", "-e", "20K", "-f", "20", "--ranks", "3",
+                                    "--ranks-as", "threads", "--algo", "all", *extra, *QUICK)
+                self.assertGreaterEqual(len(run.rows), 4)
+
+
+class Samples(Case):
+    def sides(self, *args):
+        document = self.run_json("allreduce", "--size", "2K", "--ranks", "2", *args)
+        row = document["rows"][0]
+        for place in PLACES:
+            values = {key: row[f"{place}_{key}_us"] for key in ("min", "p50", "p95", "p99", "max",
+                                                                "time", "samples")}
+            self.assertEqual(row[place + "_nsamples"], len(values["samples"]))
+            yield values
+
+    def test_one_sample(self):
+        for side in self.sides("-n", "1"):
+            self.assertEqual(len(side["samples"]), 1)
+            for key in ("min", "p50", "p95", "p99", "max", "time"):
+                self.assertEqual(side[key], side["samples"][0])
+
+    def test_percentiles(self):
+        for side in self.sides("-n", "100"):
+            ordered = sorted(side["samples"])
+            self.assertEqual(len(ordered), 100)
+            self.assertEqual((side["min"], side["max"]), (ordered[0], ordered[-1]))
+            self.assertEqual((side["p50"], side["p95"], side["p99"]),
+                             (ordered[49], ordered[94], ordered[98]))
+            self.assertTrue(math.isclose(side["time"], sum(ordered) / 100, rel_tol=1e-6))
+
+    def test_few_samples(self):
+        """The median was 0 with few iterations: ucx#6939."""
+        for side in self.sides("-n", "3", "--warmup_iters", "0"):
+            self.assertEqual(side["p50"], sorted(side["samples"])[1])
+            self.assertGreater(side["p50"], 0)
+
+    def test_without_a_number(self):
+        for side in self.sides():
+            self.assertGreaterEqual(len(side["samples"]), 20)
+
+    def test_aggregation(self):
+        """An aggregated run is labelled: nccl#1984."""
+        document = self.run_json("allreduce", "--size", "2K", "--ranks", "2", "-m", "7", "-n", "5")
+        self.assertGreaterEqual(document["rows"][0]["batch"], 7)
+
+
+class Files(Case):
+    def test_json_is_strict(self):
+        secret = {"MY_TOKEN": "tiger-1", "A_SECRET": "tiger-2", "SSH_KEY": "tiger-3"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            args = ["allreduce", "-b", "1K", "-e", "2K", "-f", "2", "--ranks", "2", "-J", path,
+                    "--csv", os.path.join(folder, "out.csv"), *QUICK]
+            text = self.run_fine(*args, env=secret)
+            with open(path, encoding="utf-8") as file:
+                whole = file.read()
+            document = json.loads(whole, parse_constant=reject)
+            self.assertNotIn("tiger", whole + text.out)
+            self.assertEqual(len(document["rows"]), len(text.rows))
+            self.assertIs(document["summary"]["okay"], True)
+            self.assertIsInstance(document["rows"][0]["size_B"], int)
+            self.assertIsInstance(document["rows"][0]["out_of_place_time_us"], float)
+            self.assertEqual(document["meta"]["cadence"], "back-to-back")
+            self.assertIn("collbench allreduce -b 1K", document["meta"]["command"])
+            self.check_csv(os.path.join(folder, "out.csv"), document["rows"])
+            run = Run(args)  # a file is not overwritten silently
+            self.assertEqual(run.code, 2)
+            self.assertIn("out.json", run.err)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), whole)
+            self.run_fine(*args, "--overwrite")
+
+    def check_csv(self, path, rows):
+        """Quoted fields with spaces broke readers: rccl-tests#140."""
+        with open(path, newline="", encoding="utf-8") as file:
+            table = list(csv.reader(file, strict=True))
+        self.assertEqual(table[0], list(rows[0].keys()))
+        self.assertEqual(len(table), len(rows) + 1)
+        for line, row in zip(table[1:], rows):
+            self.assertEqual(len(line), len(table[0]))
+            self.assertEqual(line[0], str(row["size_B"]))
+
+
+class Failures(Case):
+    def gone(self, run, seconds):
+        self.assertEqual(run.code, 1, run.err)
+        self.assertLess(run.seconds, seconds)
+        for line in run.err.splitlines():
+            self.assertTrue(line.startswith("collbench: "), line)
+
+    def test_a_rank_dies_before_the_first_operation(self):
+        """The survivors ignored the timeout: gloo#520."""
+        run = Run(["allreduce", "--size", "1K", "--ranks", "3", "-T", "5"],
+                  env={"COLLBENCH_FAULT": "kill:1:0"})
+        self.gone(run, 10)
+        self.assertIn("rank 1", run.err)
+        self.assertIn("starting", run.err)
+
+    def test_a_rank_dies_mid_run(self):
+        """Rows measured so far and valid JSON; the rank, operation, size, step, peer named."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            run = Run(["allreduce", "-b", "1K", "-e", "64K", "-f", "2", "--ranks", "3", "--algo",
+                       "ring", "-n", "20", "-w", "1", "-T", "5", "--json", path],
+                      env={"COLLBENCH_FAULT": "kill:1:200"})
+            self.gone(run, 10)
+            with open(path, encoding="utf-8") as file:
+                document = json.loads(file.read(), parse_constant=reject)
+        self.assertGreater(len(run.rows), 0)
+        self.assertEqual(len(document["rows"]), len(run.rows))
+        self.assertIs(document["summary"]["okay"], False)
+        for word in ("rank 1", "killed by signal 9", "allreduce ring", " B,", "step", "peer"):
+            self.assertIn(word, run.err)
+
+    def test_a_rank_is_killed_from_outside(self):
+        args = ["allreduce", "--size", "1K", "--ranks", "3", "-n", "1000000", "-T", "5"]
+        start = time.monotonic()
+        with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as parent:
+            ranks = []
+            while len(ranks) < 3 and time.monotonic() - start < 10:
+                with open(f"/proc/{parent.pid}/task/{parent.pid}/children",
+                          encoding="ascii") as file:
+                    ranks = [int(pid) for pid in file.read().split()]
+            time.sleep(0.3)
+            os.kill(ranks[2], signal.SIGKILL)
+            _, err = parent.communicate(timeout=20)
+        self.assertEqual(parent.returncode, 1, err)
+        self.assertIn("rank 2", err)
+        for pid in ranks:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+    def test_a_stopped_rank(self):
+        """Hangs without a message: nccl-tests#26, #102; who is it: nccl#1324, gloo#511."""
+        before = set(os.listdir("/dev/shm"))
+        run = Run(["allreduce", "--size", "1K", "--ranks", "3", "--algo", "ring", "--timeout", "2",
+                   "-n", "20"], env={"COLLBENCH_FAULT": "stop:2:30"})
+        self.gone(run, 2 + 5)
+        for word in ("rank 2", "no progress for 2 s", "allreduce ring", "1024 B", "waited", "peer"):
+            self.assertIn(word, run.err)
+        self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: test_collbench.py PROGRAM [unittest arguments]")
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
