@@ -74,6 +74,7 @@ static int unknown(const char *word)
 
 int main(int argc, char **argv)
 {
+    mem_keep_freed();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

@@ -9,9 +9,10 @@
  *                   in place, for operations that write where they read: both halves are read and
  *                     both are rewritten
  *
- * Both with plain and with non-temporal stores; the best of the four is the speed behind %bound.
- * A block is a few samples of each loop; of those the median counts, as it does for the operation.
- * With more ranks than cores a rank has its share of a core: speeds are scaled by cores/ranks. */
+ * Both with plain and with non-temporal stores. A block is a few samples of each loop, of which the
+ * median counts; the best block of all is the speed behind %bound, since a bound must not be
+ * lowered by what else the machine did meanwhile. With more ranks than cores a rank has its share
+ * of a core: speeds are scaled by cores/ranks. */
 #pragma once
 
 #include "bench/board.h"
@@ -29,6 +30,7 @@ struct speed {
     double clock_s;   /* what a reading of the clock costs */
     uint64_t samples; /* of a block; 0: not known yet */
     uint64_t repeats; /* of the loop in a sample */
+    bool warm;        /* an untimed pass comes first: the loop before left other things cached */
     double moved_Bps[SPEED_SEGMENTS][SPEED_LOOPS]; /* read + written per second and rank (rank 0) */
 };
 
@@ -36,6 +38,6 @@ struct speed {
  * working set change. */
 void speed_measure(struct speed *speed, uint64_t segment);
 
-/* Bytes copied per second and rank (half of what is moved): medians over `segments` blocks, the
- * best loop; 0 when the working set is too small to copy. Rank 0. */
-double speed_copy_Bps(struct speed *speed, uint64_t segments);
+/* Bytes copied per second and rank (half of what is moved): the best of `segments` blocks and all
+ * loops; 0 when the working set is too small to copy. Rank 0. */
+double speed_copy_Bps(const struct speed *speed, uint64_t segments);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/opts.h"
 #include "net/coll_cmd.h"
 
@@ -45,6 +46,7 @@ static int unknown(const char *word)
 
 int main(int argc, char **argv)
 {
+    mem_keep_freed();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

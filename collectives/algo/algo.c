@@ -125,16 +125,16 @@ struct range_row {
 };
 
 static const struct range_row ranges[] = {
-    {COLL_ALLREDUCE, PRIVATE, 2, SIZE_MAX, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, ANY, 16, 8 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, ANY, UINT32_MAX, 4 << 10, "tree", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 2, 64 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, 16, 1 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, ANY, 64, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, UINT32_MAX, 64 << 10, "tree", 2, 1},
     {COLL_ALLREDUCE, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
     {COLL_ALLGATHER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
     {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
     {COLL_ALLTOALL, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
-    {COLL_BROADCAST, ANY, UINT32_MAX, 64 << 10, "binomial", 1, 1},
-    {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 1},
+    {COLL_BROADCAST, ANY, UINT32_MAX, 256 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
 };
 
 static bool holds(const struct range_row *row, enum coll_id coll, uint32_t nranks, size_t size,

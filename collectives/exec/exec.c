@@ -407,7 +407,7 @@ void exec_run(struct exec *exec)
 enum {
     STAGED_SLICE = 128 << 10,
     LL_SLICE = 8 << 10,
-    PULL_SLICE = 256 << 10,
+    PULL_SLICE = 1 << 20,
     SLOT_BUDGET = 32 << 20, /* bytes of slots per rank */
     STAGED_DEPTH = 4,
     LL_DEPTH = 8,
