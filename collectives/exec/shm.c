@@ -9,7 +9,11 @@
  * STAGED, PULL, PUSH: the sender stores `posted` (release) after the data, the receiver loads it
  * (acquire) before reading them; back, `released` says the same about reading being over. LL: each
  * cache line carries its message's number, stored after its data: one miss brings both (after
- * NCCL's LL128 and the flag-in-data lines of many MPI libraries). */
+ * NCCL's LL128 and the flag-in-data lines of many MPI libraries).
+ *
+ * WIRE_CHECK (set by the build, except for Release): each message also says its bytes and number,
+ * and the receiver compares. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,7 +124,10 @@ static void shm_post(struct wire *wire, size_t bytes, struct pull_ref ref)
     if (wire->mode == WIRE_LL) {
         ll_pack(w, bytes); /* pairs with the acquire in ll_arrived */
     } else {
-        if (wire->mode == WIRE_PULL) {
+        if (WIRE_CHECK && wire->mode != WIRE_PULL) {
+            ref = (struct pull_ref){(uint32_t)bytes, (uint32_t)wire->next};
+        }
+        if (WIRE_CHECK || wire->mode == WIRE_PULL) {
             w->ctl->refs[w->at] = ref;
         }
         /* pairs with the acquire in shm_peek */
@@ -160,8 +167,11 @@ static const void *shm_peek(struct wire *wire, size_t bytes, struct pull_ref *re
             return NULL;
         }
     }
+    struct pull_ref said = w->ctl->refs[w->at];
     if (wire->mode == WIRE_PULL) {
-        *ref = w->ctl->refs[w->at];
+        *ref = said;
+    } else if (WIRE_CHECK) { /* both ends mean the same message */
+        assert(said.buf == (uint32_t)bytes && said.chunk == (uint32_t)wire->next);
     }
     return w->slots + w->at * w->slot_stride;
 }
