@@ -42,11 +42,14 @@ struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool 
 {
     double size = (double)bytes;
     if (nranks == 1) {
-        return in_place ? (struct bound){0, 0} : (struct bound){size, size};
+        return in_place ? (struct bound){0} : (struct bound){.read = size, .written = size};
     }
     const struct least *least = &table[shared][coll];
-    return (struct bound){size * value(least->read[in_place], nranks),
-                          size * value(least->written[in_place], nranks)};
+    double written = value(least->written[in_place], nranks);
+    return (struct bound){.read = size * value(least->read[in_place], nranks),
+                          .written = size * written,
+                          .slots =
+                              size * (written - value(table[1][coll].written[in_place], nranks))};
 }
 
 bool bound_rewrites(enum coll_id coll)
@@ -54,10 +57,11 @@ bool bound_rewrites(enum coll_id coll)
     return coll == COLL_ALLREDUCE || coll == COLL_ALLTOALL || coll == COLL_REDUCE_SCATTER;
 }
 
-double bound_us(const struct bound *bound, double copy_Bps)
+double bound_us(const struct bound *bound, double copy_Bps, double best_Bps)
 {
-    if (!(copy_Bps > 0)) return 0;
-    return (bound->read + bound->written) / (2 * copy_Bps) * 1e6;
+    if (!(copy_Bps > 0 && best_Bps > 0)) return 0;
+    double rest = bound->read + bound->written - 2 * bound->slots;
+    return (bound->slots / copy_Bps + rest / (2 * best_Bps)) * 1e6;
 }
 
 static char *term_text(char text[32], struct term term)

@@ -28,7 +28,7 @@ static size_t buffer_bytes(const struct plan *plan)
     plan_first(plan, &row);
     do {
         for (int place = 0; place < NPLACES; place++) {
-            size_t bytes = plan_places(plan, &row, 0, place == IN_PLACE).bytes;
+            size_t bytes = plan_places(plan, &row, 0, place == IN_PLACE).touched;
             if (plan->place[place] && bytes > most) most = bytes;
         }
     } while (plan_next(plan, &row));

@@ -210,7 +210,8 @@ static void conclude(struct side *side, uint64_t segments)
     result->batch = side->batch;
     struct bound least =
         bound_least(plan->coll, plan->nranks, side->row->bytes, plan->shared, side->in_place);
-    result->bound_us = bound_us(&least, speed_copy_Bps(&side->speed, segments));
+    result->bound_us = bound_us(&least, speed_copy_Bps(&side->speed, segments),
+                                speed_best_Bps(&side->speed, segments));
 }
 
 static void run_timed(struct side *side)
@@ -327,7 +328,7 @@ static int side_open(struct side *side)
         .rk = bench->rk,
         .kernels = bench->kernels,
         .memory = bench->memory,
-        .bytes = side->check.places.bytes,
+        .bytes = side->check.places.touched,
         .rewrites = side->in_place && bound_rewrites(plan->coll),
         .cores = plan->cores,
         .clock_s = bench->facts.clock_cost_s,
@@ -395,7 +396,7 @@ static int allocate(struct bench *bench)
     do {
         for (int place = 0; place < NPLACES; place++) {
             if (!plan->place[place]) continue;
-            size_t bytes = plan_places(plan, &row, bench->rk->rank, place == IN_PLACE).bytes;
+            size_t bytes = plan_places(plan, &row, bench->rk->rank, place == IN_PLACE).touched;
             if (bytes > bench->memory_bytes) bench->memory_bytes = bytes;
         }
     } while (plan_next(plan, &row));

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { SLOTS_TOUCHED = 1 << 20 }; /* bytes: what the slots of two ranks come to */
+
 static size_t block_count_of(const struct plan *plan, const struct plan_row *row)
 {
     return coll_block_count(coll_get(plan->coll), plan->nranks, row->asked,
@@ -100,6 +102,13 @@ enum redop plan_data_op(const struct plan *plan, const struct plan_row *row)
     return coll_get(plan->coll)->reduces ? row->op : OP_COUNT;
 }
 
+/* Private data pass through slots, which are used over and over. */
+static size_t slot_bytes(const struct plan *plan, size_t bytes)
+{
+    size_t most = bytes < SLOTS_TOUCHED ? bytes : SLOTS_TOUCHED;
+    return plan->shared ? 0 : most;
+}
+
 struct plan_places plan_places(const struct plan *plan, const struct plan_row *row, uint32_t rank,
                                bool in_place)
 {
@@ -108,6 +117,7 @@ struct plan_places plan_places(const struct plan *plan, const struct plan_row *r
     if (!in_place) {
         places.out = row->in_bytes + (PLAN_ALIGN - row->in_bytes % PLAN_ALIGN) % PLAN_ALIGN;
         places.bytes = places.out + row->out_bytes;
+        places.touched = places.bytes + slot_bytes(plan, places.bytes);
         return places;
     }
     /* coll_alias says which block of which buffer the other's block 0 lies on. */
@@ -118,5 +128,6 @@ struct plan_places plan_places(const struct plan *plan, const struct plan_row *r
         *(buf == BUF_IN ? &places.in : &places.out) = block * row->block_bytes;
     }
     places.bytes = row->in_bytes > row->out_bytes ? row->in_bytes : row->out_bytes;
+    places.touched = places.bytes + slot_bytes(plan, places.bytes);
     return places;
 }

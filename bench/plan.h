@@ -83,6 +83,7 @@ enum { PLAN_ALIGN = 128 };
 struct plan_places {
     size_t in, out; /* offsets of the buffers */
     size_t bytes;   /* used in all */
+    size_t touched; /* memory that the rank works on: with private buffers, slots too */
 };
 struct plan_places plan_places(const struct plan *plan, const struct plan_row *row, uint32_t rank,
                                bool in_place);

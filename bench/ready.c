@@ -166,7 +166,7 @@ struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *pla
     struct ready_bytes bytes = {0, 0};
     for (int place = 0; place < NPLACES; place++) {
         if (!ready->linked[place]) continue;
-        size_t buffers = plan_places(plan, row, 0, place == IN_PLACE).bytes + PAGE;
+        size_t buffers = plan_places(plan, row, 0, place == IN_PLACE).touched + PAGE;
         size_t handle = handle_bytes(ready->linked[place], plan, row->block_bytes);
         size_t all = add_product(add_product(buffers, handle, 1), sched_bytes(ready), 1);
         bytes.all = larger(bytes.all, all);

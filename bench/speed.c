@@ -12,6 +12,7 @@ enum {
     REPEATS_MOST = 10000,
     CLOCK_SHARE = 200, /* a sample takes at least so many readings of the clock */
     GRAIN = 64,        /* bytes; streams start at multiples of it */
+    COPY_LOOPS = 2,    /* the first ones, plain and non-temporal */
 };
 #define BLOCK_S 1e-3 /* wanted length of a block */
 #define WARM_S 10e-3 /* a pass this short is worth one untimed pass, which fills the caches */
@@ -22,7 +23,7 @@ static double run_loop(const struct speed *speed, int loop)
     bool stream = loop & 1;
     uint8_t *at = speed->memory;
     size_t half = speed->bytes / 2;
-    if (loop < 2) {
+    if (loop < COPY_LOOPS) {
         speed->kernels->copy(at + half, at, half, stream);
         return 2 * (double)half;
     }
@@ -95,13 +96,23 @@ void speed_measure(struct speed *speed, uint64_t segment)
     run_together(speed, SPEED_LOOPS, speed->moved_Bps[segment]);
 }
 
-double speed_copy_Bps(const struct speed *speed, uint64_t segments)
+static double best_of(const struct speed *speed, uint64_t segments, int loops)
 {
     uint32_t nranks = speed->rk->nranks;
     double best = 0, share = nranks > speed->cores ? (double)speed->cores / nranks : 1;
     for (uint64_t s = 0; speed->samples > 0 && s < segments; s++) {
-        for (int loop = 0; loop < SPEED_LOOPS; loop++)
+        for (int loop = 0; loop < loops; loop++)
             best = fmax(best, speed->moved_Bps[s][loop]);
     }
     return share * best / 2;
+}
+
+double speed_copy_Bps(const struct speed *speed, uint64_t segments)
+{
+    return best_of(speed, segments, COPY_LOOPS);
+}
+
+double speed_best_Bps(const struct speed *speed, uint64_t segments)
+{
+    return best_of(speed, segments, SPEED_LOOPS);
 }

@@ -2,6 +2,8 @@
  * What memory gives: all ranks at once run the plainest loops over the working set of a row, in
  * blocks between the timed samples, so that cache, placement and load are the same for both.
  *
+ * The working set is the buffers, and with private ones as much again for slots, up to 1 MiB.
+ *
  *     working set   |   first half    |   second half   |
  *     copy          first half -> second half, one stream
  *     fold          out of place: two streams at once, each adds nothing to the traffic
@@ -38,6 +40,7 @@ struct speed {
  * working set change. */
 void speed_measure(struct speed *speed, uint64_t segment);
 
-/* Bytes copied per second and rank (half of what is moved): the best of `segments` blocks and all
- * loops; 0 when the working set is too small to copy. Rank 0. */
+/* Bytes copied per second and rank (half of what is moved): the best of `segments` blocks of the
+ * copy loops, and of all loops; 0 when the working set is too small to copy. Rank 0. */
 double speed_copy_Bps(const struct speed *speed, uint64_t segments);
+double speed_best_Bps(const struct speed *speed, uint64_t segments);

@@ -293,8 +293,10 @@ Test(bound, one_rank)
 Test(bound, time)
 {
     struct bound bound = {.read = 3e6, .written = 1e6};
-    cr_assert_float_eq(bound_us(&bound, 1e9), 2000, 1e-9); /* 4 MB moved, 2 bytes per byte copied */
-    cr_assert_eq(bound_us(&bound, 0), 0);
+    cr_assert_float_eq(bound_us(&bound, 1e9, 1e9), 2000, 1e-9); /* 4 MB moved, 2 per byte copied */
+    cr_assert_eq(bound_us(&bound, 0, 1e9), 0);
+    bound.slots = 0.5e6; /* 1 MB of the 4 at half the speed */
+    cr_assert_float_eq(bound_us(&bound, 0.5e9, 1e9), 2500, 1e-9);
 }
 
 /* A rank of a test world: opens the handle and counts. */
