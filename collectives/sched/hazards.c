@@ -23,7 +23,6 @@ struct scan {
     const struct prog *prog;
     bool in_place;
     uint32_t pass;
-    uint32_t *buf_start;
     struct state *places;
     struct reader *readers;
     size_t nreaders, readers_cap;
@@ -68,7 +67,7 @@ static void visit(struct scan *scan, uint32_t step, struct ref ref, uint32_t nch
     for (uint32_t i = 0; i < nchunks; i++) {
         struct ref at = {ref.buf, (ref.chunk + i) % chunks};
         at = sched_place(scan->sched, scan->prog->rank, scan->in_place, at);
-        touch(scan, step, &scan->places[scan->buf_start[at.buf] + at.chunk]);
+        touch(scan, step, &scan->places[sched_place_number(scan->sched, at)]);
     }
 }
 
@@ -93,12 +92,7 @@ void hazards_scan(const struct sched *sched, const struct prog *prog, bool in_pl
                   void *ctx)
 {
     struct scan scan = {.sched = sched, .prog = prog, .in_place = in_place, .fn = fn, .ctx = ctx};
-    uint32_t nbufs = BUF_SCRATCH + sched->nplanes, nplaces = 0;
-    scan.buf_start = mem_calloc(nbufs, sizeof *scan.buf_start);
-    for (uint32_t buf = 0; buf < nbufs; buf++) {
-        scan.buf_start[buf] = nplaces;
-        nplaces += sched_chunks(sched, buf);
-    }
+    uint32_t nplaces = sched_places(sched);
     scan.places = mem_calloc(nplaces, sizeof *scan.places);
     for (uint32_t i = 0; i < nplaces; i++) {
         scan.places[i] = (struct state){NONE, 0, NONE};
@@ -106,7 +100,6 @@ void hazards_scan(const struct sched *sched, const struct prog *prog, bool in_pl
     for (scan.pass = 0; scan.pass < (sched->nplanes > 0 ? 2u : 1u); scan.pass++) {
         scan_pass(&scan);
     }
-    free(scan.buf_start);
     free(scan.places);
     free(scan.readers);
 }

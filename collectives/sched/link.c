@@ -123,15 +123,22 @@ static void note_access(struct accesses *accesses, uint32_t *head, uint32_t step
     *head = (uint32_t)accesses->count++;
 }
 
-static void note_ref(struct accesses *accesses, uint32_t *heads, const uint32_t *buf_start,
-                     const struct sched *sched, const struct prog *prog, bool in_place,
-                     uint32_t step, struct ref ref, bool write)
+struct toucher {
+    struct accesses *accesses;
+    const struct sched *sched;
+    const struct prog *prog;
+    bool in_place;
+    uint32_t *heads; /* per place: the access that comes next */
+};
+
+static void note_ref(const struct toucher *toucher, uint32_t step, struct ref ref, bool write)
 {
+    const struct sched *sched = toucher->sched;
     uint32_t chunks = sched_chunks(sched, ref.buf);
-    for (uint32_t i = 0; i < prog->steps[step].nchunks; i++) {
+    for (uint32_t i = 0; i < toucher->prog->steps[step].nchunks; i++) {
         struct ref at = {ref.buf, (ref.chunk + i) % chunks};
-        at = sched_place(sched, prog->rank, in_place, at);
-        note_access(accesses, &heads[buf_start[at.buf] + at.chunk], step, write);
+        at = sched_place(sched, toucher->prog->rank, toucher->in_place, at);
+        note_access(toucher->accesses, &toucher->heads[sched_place_number(sched, at)], step, write);
     }
 }
 
@@ -139,32 +146,26 @@ static void accesses_init(struct accesses *accesses, const struct sched *sched,
                           const struct prog *prog, bool in_place)
 {
     *accesses = (struct accesses){0};
-    uint32_t nbufs = BUF_SCRATCH + sched->nplanes, nplaces = 0;
-    uint32_t *buf_start = mem_calloc(nbufs, sizeof *buf_start);
-    for (uint32_t buf = 0; buf < nbufs; buf++) {
-        buf_start[buf] = nplaces;
-        nplaces += sched_chunks(sched, buf);
-    }
-    uint32_t *heads = mem_calloc(nplaces, sizeof *heads);
-    memset(heads, 0xff, nplaces * sizeof *heads);
+    struct toucher toucher = {accesses, sched, prog, in_place, NULL};
+    uint32_t nplaces = sched_places(sched);
+    toucher.heads = mem_calloc(nplaces, sizeof *toucher.heads);
+    memset(toucher.heads, 0xff, nplaces * sizeof *toucher.heads);
     accesses->write_of = mem_calloc(prog->nsteps, sizeof *accesses->write_of);
     for (size_t k = prog->nsteps; k-- > 0;) { /* backwards: a step's write comes after its reads */
         const struct step *step = &prog->steps[k];
         const struct step_info *info = step_info(step->kind);
-        uint32_t index = (uint32_t)k;
         accesses->write_of[k] = (uint32_t)accesses->count;
         if (info->writes) {
-            note_ref(accesses, heads, buf_start, sched, prog, in_place, index, step->dst, true);
+            note_ref(&toucher, (uint32_t)k, step->dst, true);
         }
         if (info->reads_src) {
-            note_ref(accesses, heads, buf_start, sched, prog, in_place, index, step->src, false);
+            note_ref(&toucher, (uint32_t)k, step->src, false);
         }
         if (info->reads_src2) {
-            note_ref(accesses, heads, buf_start, sched, prog, in_place, index, step->src2, false);
+            note_ref(&toucher, (uint32_t)k, step->src2, false);
         }
     }
-    free(buf_start);
-    free(heads);
+    free(toucher.heads);
 }
 
 static void accesses_release(struct accesses *accesses)

@@ -178,7 +178,6 @@ struct machine {
     uint32_t ninstances; /* ranks run: all, or rank 0 for all of a relative schedule */
     struct exprs exprs;
     uint32_t nplaces;       /* per instance: IN, OUT, planes */
-    uint32_t *buf_start;    /* place number of chunk 0 of each buffer */
     struct value *places;   /* [instance][place] */
     size_t *msg_start;      /* per program: its first message value */
     uint32_t **value_of;    /* per program and step that sends: first value of its message */
@@ -202,7 +201,7 @@ static struct value *place(const struct machine *m, uint32_t instance, struct re
 {
     ref.chunk = (ref.chunk + i) % sched_chunks(m->sched, ref.buf);
     ref = sched_place(m->sched, instance, m->in_place, ref);
-    return &m->places[(size_t)instance * m->nplaces + m->buf_start[ref.buf] + ref.chunk];
+    return &m->places[(size_t)instance * m->nplaces + sched_place_number(m->sched, ref)];
 }
 
 static int wrong(const struct machine *m, uint32_t instance, const char *what, uint32_t i)
@@ -367,12 +366,7 @@ static void machine_init(struct machine *m, const struct pairs *pairs, bool in_p
     *m = (struct machine){.pairs = pairs, .sched = sched, .in_place = in_place, .err = err};
     m->ninstances = sched->relative ? 1 : sched->nranks;
     exprs_init(&m->exprs, sched->nranks);
-    uint32_t nbufs = BUF_SCRATCH + sched->nplanes;
-    m->buf_start = mem_calloc(nbufs, sizeof *m->buf_start);
-    for (uint32_t buf = 0; buf < nbufs; buf++) {
-        m->buf_start[buf] = m->nplaces;
-        m->nplaces += sched_chunks(sched, buf);
-    }
+    m->nplaces = sched_places(sched);
     size_t total = (size_t)m->ninstances * m->nplaces;
     m->places = mem_calloc(total, sizeof *m->places);
     for (size_t i = 0; i < total; i++) {
@@ -413,7 +407,6 @@ static void machine_release(struct machine *m)
     }
     free(m->value_of);
     free(m->sent);
-    free(m->buf_start);
     free(m->places);
     free(m->msg_start);
     free(m->messages);

@@ -219,3 +219,22 @@ struct ref sched_place(const struct sched *sched, uint32_t rank, bool in_place, 
     coll_alias(sched->coll, rank, &buf, &block);
     return (struct ref){buf, block * sched->nparts + part};
 }
+
+uint32_t sched_place_number(const struct sched *sched, struct ref place)
+{
+    uint32_t in = sched_chunks(sched, BUF_IN), out = sched_chunks(sched, BUF_OUT);
+    switch (place.buf) {
+    case BUF_IN:
+        return place.chunk;
+    case BUF_OUT:
+        return in + place.chunk;
+    default:
+        return in + out + (place.buf - BUF_SCRATCH) * sched_chunks(sched, BUF_SCRATCH) +
+               place.chunk;
+    }
+}
+
+uint32_t sched_places(const struct sched *sched)
+{
+    return sched_place_number(sched, (struct ref){BUF_SCRATCH + sched->nplanes, 0});
+}

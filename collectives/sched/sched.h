@@ -135,6 +135,11 @@ struct ref sched_ref(const struct sched *sched, uint32_t rank, struct ref ref);
  * it give the same ref. `rank` as in the program: 0 for a relative one. */
 struct ref sched_place(const struct sched *sched, uint32_t rank, bool in_place, struct ref ref);
 
+/* All places of one rank in a row: input, output, scratch planes. The number of a place (as
+ * sched_place gives it), and how many there are. */
+uint32_t sched_place_number(const struct sched *sched, struct ref place);
+uint32_t sched_places(const struct sched *sched);
+
 static inline const struct prog *sched_prog_of(const struct sched *sched, uint32_t rank)
 {
     return &sched->progs[sched->prog_of[rank]];
