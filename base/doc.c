@@ -355,11 +355,9 @@ int doc_keys(struct doc *doc, const json_t *object, const char *const *known, st
         }
         if (!*name) {
             struct err inner = ERR_INIT;
-            char *near = mem_printf("%.*s", DOC_QUOTE_MAX, key);
-            opts_unknown(&inner, "member", near, known);
+            opts_unknown(&inner, "member", key, known);
             result = doc_fault(doc, err, object, key, "%s", inner.text);
             err_release(&inner);
-            free(near);
         }
     }
     return result;

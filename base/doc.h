@@ -13,7 +13,6 @@
 
 enum {
     DOC_BYTES_MAX = 16 << 20, /* a longer file is refused unread */
-    DOC_QUOTE_MAX = 60,       /* bytes of a file's own words that a sentence quotes */
     DOC_FAULTS_MAX = 100,     /* further faults of one file are counted in one last sentence */
 };
 

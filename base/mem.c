@@ -3,8 +3,6 @@
  * large buffers whose failure must be an answer and not an end do not come from here. */
 #include "base/mem.h"
 
-#include <limits.h>
-#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +47,4 @@ char *mem_printf(const char *format, ...)
     char *text = mem_vprintf(format, args);
     va_end(args);
     return text;
-}
-
-void mem_keep_freed(void)
-{
-    mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }

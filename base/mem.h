@@ -19,11 +19,6 @@ char *mem_strdup(const char *text);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *mem_vprintf(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
-/* Tells the C library to keep freed memory instead of giving it back to the system: where a page
- * fault costs microseconds (virtual machines), taking it anew is the dearer part. For programs
- * that build large schedules over and over; called once, at the start of main. */
-void mem_keep_freed(void);
-
 /* Makes room for one more element of *items: doubles *cap (elements) when count == *cap. */
 #define MEM_GROW(items, count, cap)                                                                \
     do {                                                                                           \

@@ -58,8 +58,9 @@ static size_t distance(const char *a, const char *b)
     return edits;
 }
 
-int opts_unknown(struct err *err, const char *what, const char *text, const char *const *names)
+int opts_unknown(struct err *err, const char *what, const char *given, const char *const *names)
 {
+    char *text = mem_printf("%.60s", given); /* a sentence stays one, whatever a file holds */
     const char *nearest = NULL;
     size_t best = 0;
     char *valid = mem_strdup("");
@@ -78,6 +79,7 @@ int opts_unknown(struct err *err, const char *what, const char *text, const char
     err_add(err, ERR_USAGE, "unknown %s \"%s\"%s%s; valid: %s", what, text,
             close ? ": nearest is " : "", close ? nearest : "", *valid ? valid : "none");
     free(valid);
+    free(text);
     return -1;
 }
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/opts.h"
+#include "base/start.h"
 #include "bench/list.h"
 #include "bench/run.h"
 #include "bench/schedule_cmd.h"
@@ -74,7 +74,7 @@ static int unknown(const char *word)
 
 int main(int argc, char **argv)
 {
-    mem_keep_freed();
+    program_start();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

@@ -412,7 +412,7 @@ static int allocate(struct bench *bench)
                        bench->memory_bytes);
     }
     bench->memory = map;
-    return memory_prefault(map, bench->memory_bytes, bench->err);
+    return rank_prefault(bench->rk, map, bench->memory_bytes, bench->err);
 }
 
 static int run_rows(struct bench *bench)

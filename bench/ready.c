@@ -40,11 +40,22 @@ static struct linked *link_place(const struct plan *plan, const struct sched *sc
                                  enum wire_mode mode, bool in_place, struct err *err)
 {
     struct link_opts opts = {.mode = mode, .in_place = in_place, .fuse = true};
-    if (mode != WIRE_PULL || plan->wire >= 0) return link_sched(sched, &opts, err);
     struct err unproven = ERR_INIT;
     struct linked *linked = link_sched(sched, &opts, &unproven);
+    if (linked || mode != WIRE_PULL) {
+        err_move(err, &unproven);
+        return linked;
+    }
     err_release(&unproven);
-    if (linked) return linked;
+    if (plan->wire >= 0) {
+        err_add(
+            err, ERR_USAGE,
+            "--wire pull: %s %s cannot be pulled %s, because ranks would wait for each other for "
+            "ever; valid: --wire auto or staged%s",
+            sched->coll->name, sched->name, in_place ? "in place" : "out of place",
+            in_place ? ", or --out-of-place" : "");
+        return NULL;
+    }
     opts.mode = WIRE_STAGED;
     return link_sched(sched, &opts, err);
 }
@@ -61,6 +72,7 @@ const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
                               const struct plan_row *row, struct err *err)
 {
     struct algo_args args = args_of(plan, row);
+    if (algo_check(&args, err)) return NULL;
     enum wire_mode mode = wire_of(plan, row, row->choice.algo->nparts(&args));
     for (size_t i = 0; i < set->count; i++) {
         const struct ready *ready = &set->items[i];

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "base/opts.h"
+#include "base/start.h"
 #include "net/coll_cmd.h"
 
 static const struct {
@@ -46,7 +46,7 @@ static int unknown(const char *word)
 
 int main(int argc, char **argv)
 {
-    mem_keep_freed();
+    program_start();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

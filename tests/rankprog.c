@@ -185,6 +185,31 @@ static int case_leave(struct rank *rk, struct err *err)
     return 0;
 }
 
+/* Rank 0 has returned, rank 2 stalls, the others wait for the rank before: 2 is at fault. */
+static int case_mixed(struct rank *rk, struct err *err)
+{
+    (void)err;
+    if (rk->rank == 0) return 0;
+    while (rk->rank == 2)
+        pause();
+    for (struct waiter w = {0}; !world_aborted(rk->world); waiter_pause(&w, rk)) {
+        rank_waits(rk, 0, STEP_RECV, (int32_t)rk->rank - 1, 0);
+    }
+    return 0;
+}
+
+/* All wait in a circle, but rank 1 is stopped while it does: only its beat tells. */
+static int case_halt(struct rank *rk, struct err *err)
+{
+    (void)err;
+    uint32_t left = (rk->rank + rk->nranks - 1) % rk->nranks;
+    rank_waits(rk, 0, STEP_RECV, (int32_t)left, 0);
+    if (rk->rank == 1) kill(getpid(), SIGSTOP);
+    for (struct waiter w = {0}; !world_aborted(rk->world); waiter_pause(&w, rk)) {
+    }
+    return 0;
+}
+
 /* Each waits for the next one's message: nobody is at fault. */
 static int case_circle(struct rank *rk, struct err *err)
 {
@@ -251,7 +276,8 @@ static const struct {
     {"meet", case_meet},     {"messages", case_messages}, {"extents", case_extents},
     {"error", case_error},   {"refuse", case_refuse},     {"work", case_work},
     {"vanish", case_vanish}, {"leave", case_leave},       {"circle", case_circle},
-    {"bench", case_bench},   {"deaf", case_deaf},
+    {"bench", case_bench},   {"deaf", case_deaf},         {"mixed", case_mixed},
+    {"halt", case_halt},
 };
 
 /* ---- the launcher's side -------------------------------------------------------------------- */
@@ -304,14 +330,15 @@ int main(int argc, char **argv)
         return err.code == ERR_USAGE ? 2 : 1;
     }
     inbox.next = mem_calloc(inbox.nranks, sizeof *inbox.next);
-    launch_run(&(struct launch_spec){.prog = "rankprog",
-                                     .argv = argv,
-                                     .world = world,
-                                     .threads = !strcmp(argv[3], "thread"),
-                                     .timeout_s = argc > 4 ? atof(argv[4]) : 60,
-                                     .on_message = on_message,
-                                     .ctx = &inbox},
-               &err);
+    int rc = launch_run(&(struct launch_spec){.prog = "rankprog",
+                                              .argv = argv,
+                                              .world = world,
+                                              .threads = !strcmp(argv[3], "thread"),
+                                              .timeout_s = argc > 4 ? atof(argv[4]) : 60,
+                                              .on_message = on_message,
+                                              .ctx = &inbox},
+                        &err);
+    if (rc && !world_aborted(world)) err_add(&err, ERR_FAILED, "the ranks were not asked to end");
     for (uint32_t r = 0; r < inbox.nranks && !strcmp(argv[1], "messages"); r++) {
         if (inbox.next[r] != MESSAGES || inbox.bad) {
             err_add(&err, ERR_FAILED, "rank %u: %u messages%s", r, inbox.next[r],

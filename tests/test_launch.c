@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static rlim_t most_files; /* limit of descriptors for what start() starts; 0: as it is */
+
 /* Starts rankprog CASE RANKS MODE TIMEOUT_S with a planted fault (NULL: none). */
 static struct started start(const char *name, unsigned nranks, const char *mode, const char *fault)
 {
@@ -54,6 +57,8 @@ static struct started start(const char *name, unsigned nranks, const char *mode,
         close(pipes[0]);
         close(pipes[1]);
         if (fault) setenv("COLLBENCH_FAULT", fault, 1);
+        struct rlimit limit = {.rlim_cur = most_files, .rlim_max = most_files};
+        if (most_files && setrlimit(RLIMIT_NOFILE, &limit)) _exit(126);
         /* An aborted process ends from inside a wait, with threads not joined: no leak. */
         setenv("TSAN_OPTIONS", "halt_on_error=1:report_thread_leaks=0", 1);
         execl(RANKPROG, "rankprog", name, ranks, mode, timeout, (char *)NULL);
@@ -97,6 +102,7 @@ static void assert_exit(const struct outcome *outcome, int code)
 {
     cr_assert(WIFEXITED(outcome->status) && WEXITSTATUS(outcome->status) == code,
               "status %#x, expected exit %d: %s", outcome->status, code, outcome->out);
+    cr_assert_null(strstr(outcome->out, "not asked to end"), "%s", outcome->out);
 }
 
 static void assert_says(const struct outcome *outcome, const char *text)
@@ -183,6 +189,28 @@ Test(launch, an_unknown_fault_is_refused)
     assert_says(&outcome, "kill|stop|stall|exit");
 }
 
+/* Whatever runs out of descriptors, and however many ranks were started by then: a sentence, and
+ * nobody is left. With enough of them the run succeeds. */
+Test(launch, too_few_descriptors_are_a_sentence)
+{
+    int failed = 0, late = 0, status = 1;
+    for (rlim_t files = 10; status && files < 60; files++) {
+        most_files = files;
+        struct outcome outcome;
+        launch("meet", 4, "process", NULL, &outcome);
+        cr_assert(WIFEXITED(outcome.status), "%d: %#x %s", (int)files, outcome.status, outcome.out);
+        status = WEXITSTATUS(outcome.status);
+        if (!status) break;
+        failed++;
+        late += strstr(outcome.out, " of rank 2") || strstr(outcome.out, " of rank 3");
+        cr_assert_eq(status, 1, "%s", outcome.out);
+        assert_says(&outcome, "rankprog: cannot ");
+    }
+    cr_assert_eq(status, 0);
+    cr_assert_gt(failed, 2);
+    cr_assert_gt(late, 0, "no failure after some ranks had been started");
+}
+
 /* ---- ranks that die, stop or stall ---------------------------------------------------------- */
 
 struct fault {
@@ -251,6 +279,26 @@ Test(launch, who_left_early_is_named)
         assert_says(&outcome, "had returned");
         cr_assert_lt(outcome.seconds, TIMEOUT_S + SLACK_S);
     }
+}
+
+Test(launch, who_stalls_is_blamed_before_who_is_done)
+{
+    struct outcome outcome;
+    launch("mixed", 4, "process", NULL, &outcome);
+    assert_exit(&outcome, 1);
+    cr_assert_eq(strncmp(outcome.out, "rankprog: rank 2 (pid ", 22), 0, "%s", outcome.out);
+    assert_says(&outcome, "rank 3 waited for it");
+}
+
+Test(launch, who_is_stopped_in_a_wait_is_named)
+{
+    struct outcome outcome;
+    launch("halt", 3, "process", NULL, &outcome);
+    assert_exit(&outcome, 1);
+    cr_assert_eq(strncmp(outcome.out, "rankprog: rank 1 (pid ", 22), 0, "%s", outcome.out);
+    assert_says(&outcome, "(it is stopped)");
+    assert_says(&outcome, "rank 2 waited for it");
+    cr_assert_lt(outcome.seconds, TIMEOUT_S + SLACK_S);
 }
 
 Test(launch, a_circle_of_waits_is_told)

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <linux/filter.h>
@@ -94,6 +95,7 @@ static const struct fake_tree trees[] = {
      {MEMINFO,
       {"proc/self/cgroup", "0::/../../elsewhere\n"},
       {"proc/self/mountinfo", V2_MOUNT("/")},
+      {"sys/elsewhere/memory.max", "10\n"}, /* not a group: must not be followed */
       {"sys/fs/cgroup/memory.max", "5000\n"},
       {"sys/fs/cgroup/memory.current", "1000\n"}},
      4000,
@@ -402,6 +404,35 @@ Test(world, threads_map_and_meet)
         }
         world_close(world);
     }
+}
+
+/* A rank in a barrier that nobody else enters ends with status 1 when the run is aborted. */
+Test(world, a_waiting_rank_sees_the_abort)
+{
+    struct err err = ERR_INIT;
+    struct world *world = world_create(&(struct world_spec){.nranks = 2}, &err);
+    cr_assert_not_null(world, "%s", err.text);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rank rk;
+        if (rank_init(&rk, world, 0, &err)) _exit(9);
+        alarm(30);
+        rank_barrier(&rk);
+        _exit(8);
+    }
+    struct rank_status *status = world_status(world, 0);
+    while (!atomic_load(&status->waiting))
+        usleep(1000);
+    uint64_t beat = atomic_load(&status->beat);
+    cr_assert_eq(atomic_load(&status->wait_kind), UINT32_MAX);
+    cr_assert_eq(atomic_load(&status->wait_peer), 1);
+    while (atomic_load(&status->beat) == beat)
+        usleep(1000);
+    world_abort(world);
+    int how;
+    cr_assert_eq(waitpid(child, &how, 0), child);
+    cr_assert(WIFEXITED(how) && WEXITSTATUS(how) == 1, "%#x", how);
+    world_close(world);
 }
 
 Test(world, an_extent_is_handed_out_and_taken_back)

@@ -71,7 +71,7 @@ const struct algo *algo_find(enum coll_id coll, const char *name, struct err *er
     return NULL;
 }
 
-static int check_args(const struct algo_args *args, struct err *err)
+int algo_check(const struct algo_args *args, struct err *err)
 {
     int bad = 0;
     if (args->nranks == 0) {
@@ -97,7 +97,7 @@ static int check_args(const struct algo_args *args, struct err *err)
 struct sched *algo_build(const struct algo *algo, const struct algo_args *args, bool unroll,
                          struct err *err)
 {
-    if (check_args(args, err)) {
+    if (algo_check(args, err)) {
         return NULL;
     }
     struct sched *sched =

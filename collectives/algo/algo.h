@@ -31,6 +31,10 @@ const struct algo *algo_table(size_t *count);
 /* The row of (coll, name); unknown: the names valid for the collective (ERR_USAGE) and NULL. */
 const struct algo *algo_find(enum coll_id coll, const char *name, struct err *err);
 
+/* Arguments in range: root < nranks, channels and parts >= 1, no more than 2^31 chunks. Adds a
+ * sentence for each broken rule; 0 or -1. */
+int algo_check(const struct algo_args *args, struct err *err);
+
 /* Builds the schedule: one relative program if the row says so and `unroll` is false, else one
  * program per rank. Arguments are checked (root < nranks, channels and parts >= 1, nranks >= 1,
  * parts x channels x nranks within 2^31); NULL with the sentence on error. */

@@ -234,6 +234,9 @@ static int child_open(struct child *child, struct err *err)
 {
     const char *rank = getenv(RANK_ENV), *parent = getenv(PARENT_ENV);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT,
+           SIG_IGN); /* a terminal sends these to all; what follows is the launcher's choice */
+    signal(SIGHUP, SIG_IGN);
     if (getppid() != atoi(parent ? parent : "0")) _exit(1); /* it died before the line above */
     fcntl(WORLD_FD, F_SETFD, FD_CLOEXEC);
     fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);

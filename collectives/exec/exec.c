@@ -324,6 +324,7 @@ static void run_lane(struct exec *exec, struct lane *lane)
         exec->moved = true;
         if (lane->pc == lane->end) {
             lane->pass++;
+            rank_tick(exec->rank);
             if (lane->pass < exec->passes) {
                 lane->pc = lane->start;
             } else {
@@ -354,6 +355,9 @@ int exec_progress(struct exec *exec)
     }
     for (uint32_t i = 0; exec->running > 0 && i < exec->nlanes; i++) {
         run_lane(exec, &exec->lanes[i]);
+    }
+    if (exec->moved) {
+        rank_tick(exec->rank);
     }
     return exec->running == 0 && all_released(exec);
 }
@@ -399,7 +403,6 @@ void exec_run(struct exec *exec)
     if (reported) {
         atomic_store_explicit(&exec->rank->status->waiting, 0, memory_order_release);
     }
-    rank_tick(exec->rank);
 }
 
 /* ---- opening ---- */

@@ -57,7 +57,7 @@ enum phase { RUNNING, GRACE, ABORTED, KILLED };
 
 struct run {
     const struct launch_spec *spec;
-    uv_loop_t loop;
+    uv_loop_t *loop;
     uv_timer_t watch, alarm;
     uv_signal_t signals[3];
     struct proc *procs;
@@ -77,8 +77,8 @@ struct run {
 
 static uint64_t run_now(struct run *run)
 {
-    uv_update_time(&run->loop);
-    return uv_now(&run->loop);
+    uv_update_time(run->loop);
+    return uv_now(run->loop);
 }
 
 static void close_handle(uv_handle_t *handle, void *ctx)
@@ -90,7 +90,7 @@ static void close_handle(uv_handle_t *handle, void *ctx)
 /* Lets the loop end. */
 static void run_close(struct run *run)
 {
-    uv_walk(&run->loop, close_handle, NULL);
+    uv_walk(run->loop, close_handle, NULL);
 }
 
 static void proc_kill(struct proc *proc)
@@ -106,7 +106,8 @@ static void run_kill(struct run *run)
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-/* Writes the sentence about the first failure, from the statuses as they are now. */
+/* Writes the sentence about the first failure, from the statuses as they are now, and asks those
+ * who are left to end. */
 static void run_tell(struct run *run)
 {
     const struct proc *proc = run->guilty;
@@ -124,6 +125,7 @@ static void run_tell(struct run *run)
         blame = (struct blame){.rank = NO_RANK, .verb = verb};
     }
     run->sentence = blame_sentence(run->spec->world, &blame);
+    world_abort(run->spec->world);
     free(verb);
 }
 
@@ -135,7 +137,6 @@ static void on_alarm(uv_timer_t *timer)
         break;
     case GRACE:
         run_tell(run);
-        world_abort(run->spec->world);
         if (run->stalled) proc_kill(run->guilty);
         run->phase = ABORTED;
         uv_timer_start(timer, on_alarm, ABORT_MS, 0);
@@ -354,7 +355,7 @@ static int proc_start(struct proc *proc, struct err *err)
         .stdio_count = CONTROL_FD + 1,
         .exit_cb = on_exit_child,
     };
-    int rc = uv_spawn(&run->loop, &proc->process, &options);
+    int rc = uv_spawn(run->loop, &proc->process, &options);
     proc->process.data = proc;
     free_env(env);
     close(pair[1]);
@@ -364,29 +365,33 @@ static int proc_start(struct proc *proc, struct err *err)
     }
     proc->spawned = true;
     run->nalive++;
-    uv_poll_init(&run->loop, &proc->poll, proc->fd);
     proc->poll.data = proc;
-    uv_poll_start(&proc->poll, UV_READABLE, on_readable);
+    rc = uv_poll_init(run->loop, &proc->poll, proc->fd);
+    if (!rc) rc = uv_poll_start(&proc->poll, UV_READABLE, on_readable);
+    if (rc) {
+        return err_add(err, ERR_FAILED, "cannot listen to rank %u: %s", proc->first,
+                       uv_strerror(rc));
+    }
     return 0;
 }
 
-static void run_open(struct run *run, const struct launch_spec *spec)
+static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t *loop)
 {
     static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
-    *run = (struct run){.spec = spec, .nranks = world_nranks(spec->world), .culprit = NO_RANK};
+    *run = (struct run){
+        .spec = spec, .loop = loop, .nranks = world_nranks(spec->world), .culprit = NO_RANK};
     run->nprocs = spec->threads ? 1 : run->nranks;
     run->procs = mem_calloc(run->nprocs, sizeof *run->procs);
     run->seen = mem_calloc(run->nranks, sizeof *run->seen);
-    uv_loop_init(&run->loop);
-    uv_timer_init(&run->loop, &run->alarm);
-    uv_timer_init(&run->loop, &run->watch);
+    uv_timer_init(run->loop, &run->alarm);
+    uv_timer_init(run->loop, &run->watch);
     run->watch.data = run->alarm.data = run;
     run->looked_ms = run->moved_ms = run_now(run);
     for (uint32_t r = 0; r < run->nranks; r++)
         run->seen[r].beat_ms = run->looked_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction action;
-        uv_signal_init(&run->loop, &run->signals[i]);
+        uv_signal_init(run->loop, &run->signals[i]);
         run->signals[i].data = run;
         bool ignored = sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
         if (!ignored) uv_signal_start(&run->signals[i], on_signal, numbers[i]); /* as under nohup */
@@ -414,7 +419,7 @@ static int run_finish(struct run *run, struct err *err)
         }
         if (proc->fd >= 0) close(proc->fd);
     }
-    uv_loop_close(&run->loop);
+    uv_loop_close(run->loop);
     free(run->verb);
     free(run->sentence);
     free(run->seen);
@@ -426,11 +431,16 @@ int launch_run(const struct launch_spec *spec, struct err *err)
 {
     struct run run;
     struct err start = ERR_INIT;
-    run_open(&run, spec);
+    uv_loop_t loop;
+    int rc = uv_loop_init(&loop);
+    if (rc) {
+        world_abort(spec->world);
+        return err_add(err, ERR_FAILED, "cannot start an event loop: %s", uv_strerror(rc));
+    }
+    run_open(&run, spec, &loop);
     for (uint32_t i = 0; i < run.nprocs && !start.count; i++) {
         if (proc_start(&run.procs[i], &start)) {
             run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
-            world_abort(spec->world);
         }
     }
     err_release(&start);
@@ -438,6 +448,6 @@ int launch_run(const struct launch_spec *spec, struct err *err)
         run_tell(&run);
         run_close(&run);
     }
-    uv_run(&run.loop, UV_RUN_DEFAULT);
+    uv_run(run.loop, UV_RUN_DEFAULT);
     return run_finish(&run, err);
 }

@@ -310,15 +310,15 @@ static struct directory *find_directory(const struct wire_spec *spec, uint32_t m
 }
 
 /* Maps the peer's buffers of one handle, once. */
-static int map_buffers(const struct directory *directory, uint8_t *extent, struct wire_buffers *out,
-                       struct err *err)
+static int map_buffers(struct rank *rk, const struct directory *directory, uint8_t *extent,
+                       struct wire_buffers *out, struct err *err)
 {
     for (int b = 0; b < 3; b++) {
         if (directory->offset[b] == 0 || out->base[b]) {
             continue;
         }
         uint8_t *base = extent + directory->offset[b] - 1;
-        if (memory_prefault(base, directory->bytes[b], err)) {
+        if (rank_prefault(rk, base, directory->bytes[b], err)) {
             return -1;
         }
         out->base[b] = base;
@@ -334,7 +334,7 @@ static int look_up(struct shm_wire *w, const struct wire_spec *spec, const struc
 {
     enum wire_mode mode = (enum wire_mode)lwire->mode;
     bool reaches = lwire->send ? mode == WIRE_PUSH : mode == WIRE_PULL;
-    if (reaches && map_buffers(directory, extent, &peers[lwire->peer], err)) {
+    if (reaches && map_buffers(spec->rank, directory, extent, &peers[lwire->peer], err)) {
         return -1;
     }
     if (lwire->send) {
@@ -345,7 +345,7 @@ static int look_up(struct shm_wire *w, const struct wire_spec *spec, const struc
         if (entry->dst == spec->rank->rank && entry->channel == lwire->channel) {
             uint8_t *base = extent + entry->offset;
             attach(w, spec, lwire, base);
-            return memory_prefault(base, wire_bytes(spec, mode), err);
+            return rank_prefault(spec->rank, base, wire_bytes(spec, mode), err);
         }
     }
     return err_add(err, ERR_FAILED,

@@ -36,6 +36,7 @@
 enum {
     SHARED_LINE = 128,         /* two cache lines: the unit that prefetchers fetch */
     HUGE_PAGE = 2 << 20,       /* extents start at multiples of it, in the file and in memory */
+    PREFAULT_TICK = 64 << 20,  /* bytes populated between two ticks of a rank */
     PREFAULT_CHUNK = 16 << 20, /* bytes populated between two looks at the free memory */
     MEMORY_MARGIN = 16 << 20,  /* bytes that prefaulting leaves to the rest of the machine */
     RANK_COST = 2 << 20,       /* memory of a rank's process, without its extents */
@@ -445,9 +446,20 @@ void *rank_alloc(struct rank *rk, size_t bytes, struct err *err)
         return NULL;
     }
     uint8_t *extent = world_extent(rk->world, rk->rank, err);
-    if (!extent || memory_prefault(extent + rk->used, need, err)) return NULL;
+    if (!extent || rank_prefault(rk, extent + rk->used, need, err)) return NULL;
     rk->used += need;
     return extent + rk->used - need;
+}
+
+int rank_prefault(struct rank *rk, void *addr, size_t bytes, struct err *err)
+{
+    for (size_t done = 0; done < bytes;) {
+        size_t step = bytes - done < PREFAULT_TICK ? bytes - done : PREFAULT_TICK;
+        if (memory_prefault((uint8_t *)addr + done, step, err)) return -1;
+        done += step;
+        rank_tick(rk);
+    }
+    return 0;
 }
 
 size_t rank_mark(const struct rank *rk)

@@ -87,6 +87,10 @@ uint8_t *world_extent(struct world *world, uint32_t rank, struct err *err);
  * the kernel lacks it). Refuses with a sentence instead of a SIGBUS or the out-of-memory killer. */
 int memory_prefault(void *addr, size_t bytes, struct err *err);
 
+/* The same for a rank, which ticks as it goes on: populating gigabytes takes seconds. */
+struct rank;
+int rank_prefault(struct rank *rk, void *addr, size_t bytes, struct err *err);
+
 /* Makes this thread rank `rank` of the world: fills *rk. */
 int rank_init(struct rank *rk, struct world *world, uint32_t rank, struct err *err);
 
