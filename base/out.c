@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The only file that prints results. Text follows the look of nccl-tests (two-level heading that
  * starts with '#', columns two blanks apart); CSV quotes as RFC 4180 says, with plain newlines;
- * JSON is {meta, rows, summary, notes}. After each row of a JSON file the end of the document is
- * written too, and the next row overwrites it, so the file is valid whenever a row is done. */
+ * JSON is {meta, rows, summary, notes}. With each note and row of a JSON file the end of the
+ * document is written too, and the next one overwrites it, so the file is valid from the start on.
+ */
 #include "base/out.h"
 
 #include <assert.h>
@@ -29,8 +30,10 @@ struct sink {
     const char *name; /* "stdout", or the path */
     bool begun;       /* headings are written */
     bool regular;     /* a file whose end can be overwritten */
-    bool failed;      /* something could not be written */
+    bool created;     /* it was not there before */
+    int error;        /* errno of the first fault in writing, 0: none */
     off_t end;        /* where the next JSON row goes */
+    struct stat stat; /* which file it is; st_nlink 0: no regular file */
 };
 
 struct out {
@@ -39,6 +42,8 @@ struct out {
     struct sink *sinks;
     size_t nsinks, cap;
     size_t nrows;
+    bool started; /* what files held before is gone */
+    bool refused; /* a place cannot be had: nothing is written */
     json_t *meta, *summary, *notes;
     char **keys; /* by column: its name in CSV and JSON */
 };
@@ -357,6 +362,7 @@ static void row_csv(const struct out *out, struct sink *sink, const struct out_c
 
 static void begin_json(const struct out *out, struct sink *sink)
 {
+    if (sink->regular) fseeko(sink->file, 0, SEEK_SET);
     fputs("{\"meta\": ", sink->file);
     put_json(sink->file, out->meta);
     fputs(",\n\"rows\": [", sink->file);
@@ -373,7 +379,19 @@ static void end_json(const struct out *out, struct sink *sink)
     fputs("}\n", sink->file);
     if (!sink->regular) return;
     fflush(sink->file);
-    sink->failed |= ftruncate(fileno(sink->file), ftello(sink->file)) != 0;
+    if (ftruncate(fileno(sink->file), ftello(sink->file)) && !sink->error) sink->error = errno;
+}
+
+/* The document of a file as far as it goes: with all facts before the first row, all notes. */
+static void whole_json(const struct out *out, struct sink *sink)
+{
+    if (!sink->regular) return;
+    if (sink->begun) {
+        fseeko(sink->file, sink->end, SEEK_SET);
+    } else {
+        begin_json(out, sink);
+    }
+    end_json(out, sink);
 }
 
 static void row_json(const struct out *out, struct sink *sink, const struct out_cell *cells)
@@ -416,40 +434,93 @@ struct out *out_new(const struct out_column *columns, size_t ncolumns)
     return out;
 }
 
-/* Opens a file for writing that must not exist yet unless `overwrite`; a device or pipe may. */
-static FILE *open_new(const char *path, bool overwrite, bool *regular, struct err *err)
+/* Which place already goes to the file, or NULL. */
+static const struct sink *same_file(const struct out *out, const struct stat *st)
 {
-    struct stat st;
-    bool exists = stat(path, &st) == 0;
-    *regular = !exists || S_ISREG(st.st_mode);
-    int unless = *regular && !overwrite ? O_EXCL : O_TRUNC;
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | unless, 0666);
-    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (file) return file;
-    if (errno == EEXIST)
-        err_add(err, ERR_USAGE, "%s exists and is kept; name another file or give --overwrite",
-                path);
-    else
-        err_add(err, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+    for (size_t i = 0; i < out->nsinks; i++) {
+        const struct stat *other = &out->sinks[i].stat;
+        if (other->st_nlink && other->st_dev == st->st_dev && other->st_ino == st->st_ino) {
+            return &out->sinks[i];
+        }
+    }
     return NULL;
+}
+
+/* Opens a file that must not exist yet unless `overwrite`; a device or pipe may. What it holds
+ * stays until the table starts. */
+static int open_place(const struct out *out, struct sink *sink, bool overwrite, struct err *err)
+{
+    const char *path = sink->name;
+    struct stat st;
+    sink->created = stat(path, &st) != 0;
+    sink->regular = sink->created || S_ISREG(st.st_mode);
+    const struct sink *other = !sink->created && sink->regular ? same_file(out, &st) : NULL;
+    if (other) {
+        return err_add(err, ERR_USAGE, "two outputs name one file: %s and %s; give each its own",
+                       other->name, path);
+    }
+    int unless = sink->regular && !overwrite ? O_EXCL : 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | unless, 0666);
+    sink->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (sink->file && (!sink->regular || fstat(fd, &sink->stat) == 0)) return 0;
+    if (errno == EEXIST) {
+        return err_add(err, ERR_USAGE,
+                       "%s exists and is kept; name another file or give --overwrite", path);
+    }
+    return err_add(err, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+}
+
+static int open_stdout(const struct out *out, struct sink *sink, struct err *err)
+{
+    for (size_t i = 0; i < out->nsinks; i++) {
+        if (out->sinks[i].file == stdout) {
+            return err_add(err, ERR_USAGE, "two outputs go to stdout; give one of them a file");
+        }
+    }
+    sink->name = "stdout";
+    sink->file = stdout;
+    if (fstat(STDOUT_FILENO, &sink->stat) || !S_ISREG(sink->stat.st_mode)) {
+        sink->stat = (struct stat){0};
+    }
+    return 0;
 }
 
 int out_add(struct out *out, enum out_format format, const char *path, bool overwrite,
             struct err *err)
 {
-    assert(!out->nrows);
-    struct sink sink = {.format = format, .file = stdout, .name = "stdout"};
-    if (path && strcmp(path, "-") != 0) {
-        sink.name = path;
-        sink.file = open_new(path, overwrite, &sink.regular, err);
-        if (!sink.file) return -1;
+    assert(!out->started);
+    struct sink sink = {.format = format, .name = path};
+    bool file = path && strcmp(path, "-") != 0;
+    int bad = file ? open_place(out, &sink, overwrite, err) : open_stdout(out, &sink, err);
+    if (bad) {
+        out->refused = true;
+        return -1;
     }
-    for (size_t i = 0; i < out->nsinks; i++)
-        if (out->sinks[i].file == stdout && sink.file == stdout)
-            return err_add(err, ERR_USAGE, "two outputs go to stdout; give one of them a file");
     MEM_GROW(out->sinks, out->nsinks, out->cap);
     out->sinks[out->nsinks++] = sink;
     return 0;
+}
+
+/* Hands what was written to the system. errno was 0 before the writing. */
+static void sink_flush(struct sink *sink)
+{
+    if ((fflush(sink->file) != 0 || ferror(sink->file)) && !sink->error) {
+        sink->error = errno ? errno : EIO;
+    }
+}
+
+/* Before anything is written: empties the files that are overwritten. False: refused. */
+static bool start(struct out *out)
+{
+    errno = 0;
+    if (out->refused || out->started) return !out->refused;
+    out->started = true;
+    for (size_t i = 0; i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        if (sink->regular && ftruncate(fileno(sink->file), 0)) sink->error = errno;
+        if (sink->format == OUT_FORMAT_JSON) whole_json(out, sink);
+    }
+    return true;
 }
 
 void out_meta(struct out *out, const char *key, struct out_cell value)
@@ -464,10 +535,12 @@ void out_note(struct out *out, const char *format, ...)
     char *note = mem_vprintf(format, args);
     va_end(args);
     json_array_append_new(out->notes, json_text(note));
-    for (size_t i = 0; i < out->nsinks; i++) {
-        if (out->sinks[i].format != OUT_FORMAT_TEXT) continue;
-        put_line(out->sinks[i].file, mem_printf("# %s", note));
-        fflush(out->sinks[i].file);
+    bool writes = start(out);
+    for (size_t i = 0; writes && i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        if (sink->format == OUT_FORMAT_TEXT) put_line(sink->file, mem_printf("# %s", note));
+        if (sink->format == OUT_FORMAT_JSON) whole_json(out, sink);
+        sink_flush(sink);
     }
     free(note);
 }
@@ -482,33 +555,55 @@ void out_row(struct out *out, const struct out_cell *cells)
 {
     for (size_t i = 0; i < out->ncolumns; i++)
         assert(cells[i].kind == OUT_UNKNOWN || cells[i].kind == out->columns[i].kind);
-    for (size_t i = 0; i < out->nsinks; i++) {
-        begin(out, &out->sinks[i]);
-        FORMATS[out->sinks[i].format].row(out, &out->sinks[i], cells);
-        fflush(out->sinks[i].file);
+    bool writes = start(out);
+    for (size_t i = 0; writes && i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        begin(out, sink);
+        FORMATS[sink->format].row(out, sink, cells);
+        sink_flush(sink);
     }
     out->nrows++;
 }
 
-/* Ends one place. A text without rows stays without headings. */
-static int sink_close(const struct out *out, struct sink *sink, struct err *err)
+bool out_reader_gone(const struct out *out)
 {
+    for (size_t i = 0; i < out->nsinks; i++) {
+        if (out->sinks[i].file == stdout && out->sinks[i].error == EPIPE) return true;
+    }
+    return false;
+}
+
+/* Ends the content of one place. A text without rows stays without headings. */
+static void sink_end(const struct out *out, struct sink *sink)
+{
+    errno = 0;
     if (sink->format != OUT_FORMAT_TEXT) begin(out, sink);
     if (sink->regular && sink->format == OUT_FORMAT_JSON) fseeko(sink->file, sink->end, SEEK_SET);
     if (FORMATS[sink->format].end) FORMATS[sink->format].end(out, sink);
-    sink->failed |= fflush(sink->file) != 0 || ferror(sink->file);
-    if (sink->file != stdout) sink->failed |= fclose(sink->file) != 0;
-    if (!sink->failed) return 0;
+    sink_flush(sink);
+}
+
+static int sink_close(struct sink *sink, struct err *err)
+{
+    bool is_stdout = sink->file == stdout;
+    if (!is_stdout && fclose(sink->file) != 0 && !sink->error) sink->error = errno;
+    if (!sink->error || (is_stdout && sink->error == EPIPE)) return 0;
     return err_add(err, ERR_FAILED, "%s could not be written in full: %s", sink->name,
-                   strerror(errno));
+                   strerror(sink->error));
 }
 
 int out_close(struct out *out, struct err *err)
 {
     if (!out) return 0;
     int status = 0;
-    for (size_t i = 0; i < out->nsinks; i++)
-        status |= sink_close(out, &out->sinks[i], err);
+    out->refused |= err->code == ERR_USAGE && !out->nrows;
+    bool writes = start(out);
+    for (size_t i = 0; i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        if (writes) sink_end(out, sink);
+        if (!writes && sink->created) unlink(sink->name);
+        status |= sink_close(sink, err);
+    }
     for (size_t i = 0; i < out->ncolumns; i++)
         free(out->keys[i]);
     json_decref(out->meta);

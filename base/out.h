@@ -2,7 +2,8 @@
  * Results: one table of columns, written as aligned text, CSV and JSON, to several places at the
  * same time. No other file prints results. An unknown value (an empty cell, NaN, infinity) is
  * "N/A" in text, empty in CSV and null in JSON. Each row is complete in its file before the next
- * is measured, so a run that ends early keeps its rows, and a JSON file stays valid. */
+ * is measured, so a run that ends early keeps its rows, and a JSON file is valid from the first
+ * note or row on. */
 #pragma once
 
 #include <stdbool.h>
@@ -78,7 +79,9 @@ struct out;
 struct out *out_new(const struct out_column *columns, size_t ncolumns);
 
 /* Adds a place: a file, or stdout if `path` is NULL or "-". An existing file is refused unless
- * `overwrite`; so is stdout twice (both ERR_USAGE). Call before the first row. Returns 0 or -1. */
+ * `overwrite`; so is one file, or stdout, twice (all ERR_USAGE). What a file holds stays until the
+ * first note or row; once a place was refused nothing is written anywhere. Call before the first
+ * note or row; `path` is borrowed for the life of the table. Returns 0 or -1. */
 int out_add(struct out *out, enum out_format format, const char *path, bool overwrite,
             struct err *err);
 
@@ -94,6 +97,12 @@ void out_note(struct out *out, const char *format, ...) __attribute__((format(pr
  * the headings. */
 void out_row(struct out *out, const struct out_cell *cells);
 
-/* Completes and closes all places and frees the table, also after a failed run. NULL is fine.
- * Returns -1 and adds a sentence if something could not be written (ERR_FAILED), else 0. */
+/* True once stdout is a pipe whose reader went away: a reason to end the run. Where SIGPIPE is not
+ * ignored, the program ends by it before. */
+bool out_reader_gone(const struct out *out);
+
+/* Completes and closes all places and frees the table, also after a failed run. NULL is fine. When
+ * a place was refused, or `err` holds ERR_USAGE and there is no row, files that were new are
+ * removed. Returns -1 and adds a sentence if something could not be written (ERR_FAILED), else 0; a
+ * reader that went away is no such fault. */
 int out_close(struct out *out, struct err *err);

@@ -44,12 +44,12 @@ struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool 
     if (nranks == 1) {
         return in_place ? (struct bound){0} : (struct bound){.read = size, .written = size};
     }
-    const struct least *least = &table[shared][coll];
-    double written = value(least->written[in_place], nranks);
-    return (struct bound){.read = size * value(least->read[in_place], nranks),
-                          .written = size * written,
-                          .slots =
-                              size * (written - value(table[1][coll].written[in_place], nranks))};
+    const struct least *least = &table[shared][coll], *mapped = &table[1][coll];
+    struct bound bound = {.read = size * value(least->read[in_place], nranks),
+                          .written = size * value(least->written[in_place], nranks)};
+    bound.slots = bound.read + bound.written - size * value(mapped->read[in_place], nranks) -
+                  size * value(mapped->written[in_place], nranks);
+    return bound;
 }
 
 bool bound_rewrites(enum coll_id coll)
@@ -57,11 +57,11 @@ bool bound_rewrites(enum coll_id coll)
     return coll == COLL_ALLREDUCE || coll == COLL_ALLTOALL || coll == COLL_REDUCE_SCATTER;
 }
 
-double bound_us(const struct bound *bound, double copy_Bps, double best_Bps)
+double bound_us(const struct bound *bound, double copy_Bps, double slot_Bps)
 {
-    if (!(copy_Bps > 0 && best_Bps > 0)) return 0;
-    double rest = bound->read + bound->written - 2 * bound->slots;
-    return (bound->slots / copy_Bps + rest / (2 * best_Bps)) * 1e6;
+    if (!(copy_Bps > 0) || (bound->slots > 0 && !(slot_Bps > 0))) return 0;
+    double us = (bound->read + bound->written - bound->slots) / (2 * copy_Bps) * 1e6;
+    return bound->slots > 0 ? us + bound->slots / slot_Bps * 1e6 : us;
 }
 
 static char *term_text(char text[32], struct term term)

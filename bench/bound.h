@@ -43,7 +43,7 @@
 
 struct bound {
     double read, written; /* bytes per rank, average over the ranks */
-    double slots;         /* of the written: into slots, which is a copy even in place */
+    double slots;         /* of both together: written to slots and read from them */
 };
 
 /* The least bytes of an operation of S = `bytes` on `nranks` ranks. */
@@ -54,11 +54,11 @@ struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool 
  * reduce_scatter): then a line of memory is fetched once for both. */
 bool bound_rewrites(enum coll_id coll);
 
-/* Microseconds that those bytes take: what goes into slots, and as many bytes read, at `copy_Bps`,
- * the rest at `best_Bps`, bytes copied per second and rank from place to place, and with whatever
- * loop suits the placement; a byte copied is one read and one written. 0 when there is nothing to
- * move or no speed is known. */
-double bound_us(const struct bound *bound, double copy_Bps, double best_Bps);
+/* Microseconds that those bytes take: slots at `slot_Bps`, bytes moved per second and rank when
+ * ranks hand data to each other through slots; the rest at `copy_Bps`, bytes copied per second and
+ * rank (a byte copied is one read and one written). 0 when there is nothing to move or no speed is
+ * known. */
+double bound_us(const struct bound *bound, double copy_Bps, double slot_Bps);
 
 /* The table above, from the numbers that bound_least uses. */
 void bound_print(FILE *to);

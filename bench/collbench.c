@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * collbench: the benchmark's command line. The first word is an operation or one of the commands
- * below; each has its own file. */
+ * below; each has its own file. Called through a link with the name of an operation, as the
+ * programs of nccl-tests are, it is that operation. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +39,7 @@ enum { NCOMMANDS = sizeof commands / sizeof *commands };
 
 static int help(FILE *to)
 {
-    fprintf(to, "Usage: collbench OPERATION [options]\n"
+    fprintf(to, "Usage: collbench OPERATION [options]    (a link named OPERATION needs no word)\n"
                 "       collbench COMMAND [options]\n"
                 "Runs hand-written collectives between ranks on this machine, checks and measures "
                 "them.\n\nOperations (the names of nccl-tests are understood too)\n");
@@ -72,25 +74,51 @@ static int unknown(const char *word)
     return ERR_USAGE;
 }
 
-int main(int argc, char **argv)
+/* The operation of that name, or NULL. */
+static const struct coll *operation(const char *name)
 {
-    program_start();
+    struct err none = ERR_INIT;
+    const struct coll *coll = coll_find(name, &none);
+    err_release(&none);
+    return coll;
+}
+
+static int print_version(int nmore, char **more)
+{
+    if (nmore == 0) return version_print();
+    fprintf(stderr, "collbench: --version takes no words, \"%s\" was given\n", more[0]);
+    return ERR_USAGE;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    const char *program = slash ? slash + 1 : argc > 0 ? argv[0] : "";
+    const struct coll *coll = operation(program); /* called through a link of that name */
+    if (coll) return run_cmd(coll, argc, argv, argv);
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;
     }
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(stdout);
-    if (strcmp(word, "--version") == 0) {
-        printf("collbench %s\n", COLLBENCH_VERSION);
-        return 0;
-    }
+    if (strcmp(word, "--version") == 0) return print_version(argc - 2, argv + 2);
     if (strcmp(word, "--list") == 0) word = "list";
     for (size_t i = 0; i < NCOMMANDS; i++) {
         if (strcmp(commands[i].name, word) == 0) return commands[i].run(argc - 1, argv + 1, argv);
     }
-    struct err none = ERR_INIT;
-    const struct coll *coll = coll_find(word, &none);
-    err_release(&none);
+    coll = operation(word);
     return coll ? run_cmd(coll, argc - 1, argv + 1, argv) : unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    program_start();
+    int status = dispatch(argc, argv);
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (status || !lost) return status; /* a table has reported it already */
+    fprintf(stderr, "collbench: stdout could not be written in full%s%s\n", errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return ERR_FAILED;
 }

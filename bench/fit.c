@@ -20,19 +20,35 @@ void fitted_release(struct fitted *fitted)
     *fitted = (struct fitted){0};
 }
 
-/* Bytes of the buffers of the largest row: no schedule is built for this. */
-static size_t buffer_bytes(const struct plan *plan)
+/* Builds the schedules that the sizes of one type and algorithm need and adds up to *most. As sizes
+ * grow a schedule that was left does not come back, so the last size of each can be looked for by
+ * halves; it needs the most. */
+static int need_of_sizes(const struct plan *plan, uint32_t dtype_at, uint32_t algo_at,
+                         struct ready_set *set, struct ready_bytes *most, struct err *err)
 {
-    struct plan_row row;
-    size_t most = 0;
-    plan_first(plan, &row);
-    do {
-        for (int place = 0; place < NPLACES; place++) {
-            size_t bytes = plan_places(plan, &row, 0, place == IN_PLACE).touched;
-            if (plan->place[place] && bytes > most) most = bytes;
+    uint64_t sizes = plan_sizes(plan, dtype_at);
+    for (uint64_t first = 0, last; first < sizes; first = last + 1) {
+        size_t number = 0;
+        uint64_t behind = sizes;
+        last = first;
+        for (uint64_t k = first; k < behind; k = last + 1 + (behind - last - 1) / 2) {
+            struct plan_row row;
+            plan_at(plan, dtype_at, algo_at, k, &row);
+            const struct ready *ready = ready_get(set, plan, &row, err);
+            if (!ready) return -1;
+            size_t at = (size_t)(ready - set->items);
+            if (k > first && at != number) {
+                behind = k;
+                continue;
+            }
+            number = at;
+            last = k;
+            struct ready_bytes bytes = ready_bytes(ready, plan, &row);
+            if (bytes.all > most->all) most->all = bytes.all;
+            if (bytes.shared > most->shared) most->shared = bytes.shared;
         }
-    } while (plan_next(plan, &row));
-    return most;
+    }
+    return 0;
 }
 
 /* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
@@ -41,18 +57,14 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
                      struct world_spec *spec, struct err *err)
 {
     *spec = (struct world_spec){.nranks = plan->nranks, .blob_bytes = board_blob_bytes(plan)};
-    spec->resident_bytes = buffer_bytes(plan);
+    spec->resident_bytes = plan_touched(plan, 0);
     if (world_need(spec) > limit) return 0;
-    struct plan_row row;
     struct ready_bytes most = {0, 0};
-    plan_first(plan, &row);
-    do {
-        const struct ready *ready = ready_get(set, plan, &row, err);
-        if (!ready) return -1;
-        struct ready_bytes bytes = ready_bytes(ready, plan, &row);
-        if (bytes.all > most.all) most.all = bytes.all;
-        if (bytes.shared > most.shared) most.shared = bytes.shared;
-    } while (plan_next(plan, &row));
+    for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++) {
+        for (uint32_t algo_at = 0; algo_at < plan->nalgos; algo_at++) {
+            if (need_of_sizes(plan, dtype_at, algo_at, set, &most, err)) return -1;
+        }
+    }
     spec->resident_bytes = most.all;
     spec->extent_bytes = most.shared < SIZE_MAX / 4 ? 2 * most.shared + EXTENT_SLACK : SIZE_MAX / 2;
     return 0;

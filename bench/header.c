@@ -3,6 +3,7 @@
  * what changes a result is named. */
 #include "bench/header.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,45 @@ static char *cpu_name(void)
     return name ? name : mem_strdup("unknown processor");
 }
 
+/* Writes one argument so that a shell reads it back, on one line whatever it holds. */
+static void put_argument(FILE *to, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "@%+=:,./_-";
+    bool control = false;
+    for (const char *c = text; *c; c++)
+        control = control || iscntrl((unsigned char)*c);
+    if (*text && strspn(text, plain) == strlen(text)) {
+        fputs(text, to);
+        return;
+    }
+    fputs(control ? "$'" : "'", to);
+    for (const char *c = text; *c; c++) {
+        if (iscntrl((unsigned char)*c)) {
+            fprintf(to, "\\%03o", (unsigned)(unsigned char)*c);
+        } else if (*c == '\'') {
+            fputs(control ? "\\'" : "'\\''", to);
+        } else {
+            fprintf(to, control && *c == '\\' ? "\\%c" : "%c", *c);
+        }
+    }
+    fputc('\'', to);
+}
+
+/* Freed by the caller. */
 static char *command_line(int argc, char **argv)
 {
-    char *line = mem_strdup("collbench");
+    char *line = NULL;
+    size_t length;
+    FILE *to = open_memstream(&line, &length);
+    if (!to) return mem_strdup("unknown");
+    const char *slash = strrchr(argv[0], '/');
+    put_argument(to, slash ? slash + 1 : argv[0]);
     for (int i = 1; i < argc; i++) {
-        char *longer = mem_printf("%s %s", line, argv[i]);
-        free(line);
-        line = longer;
+        fputc(' ', to);
+        put_argument(to, argv[i]);
     }
+    fclose(to);
     return line;
 }
 
@@ -87,8 +119,12 @@ static void note_ranks(struct out *out, const struct fitted *fitted)
                  need, available);
     }
     if (plan->nranks > launch_cores()) {
-        out_note(out, "more ranks (%u) than cores (%u): times contain waiting for a core",
-                 plan->nranks, launch_cores());
+        out_note(
+            out,
+            "more ranks (%u) than cores (%u): times contain waiting for a core; with a root and "
+            "few iterations they can be too short as well (late ranks find their messages "
+            "waiting)",
+            plan->nranks, launch_cores());
     }
     if (plan->nranks == 1 && coll->busbw_factor(1) == 0) {
         out_note(out, "one rank: nothing travels, so busbw is 0 (algbw x %s)", coll->busbw);
@@ -131,6 +167,10 @@ static void note_setting(struct out *out, const struct plan *plan)
     bool verified = plan->nranks <= READY_VERIFY_RANKS;
     out_note(out, "transport %s, wires %s; buffers %s (peers %s map them)", transport,
              wire_text(plan), buffers, plan->shared ? "can" : "cannot");
+    if (plan->wire == PLAN_WIRE_AUTO && plan->place[OUT_OF_PLACE] && plan->place[IN_PLACE]) {
+        out_note(out, "transport of a row: %s/A+B means wires A out of place, B in place",
+                 transport);
+    }
     if (verified) {
         out_note(out,
                  "schedules: verified before anything ran (shape, meaning, progress, freedom)");
@@ -138,7 +178,7 @@ static void note_setting(struct out *out, const struct plan *plan)
         out_note(out, "schedules: not verified here, more than %d ranks", READY_VERIFY_RANKS);
     }
     out_note(out, plan->rounds ? "data: checked in untimed rounds, the last behind the timed ones; "
-                                 "#wrong counts elements"
+                                 "#wrong: wrong elements over all rounds"
                                : "data: NOT checked");
     note_measuring(out, plan);
     out_note(out,
@@ -182,7 +222,11 @@ void header_footer(struct out *out, const struct footer *footer)
     if (footer->failed) {
         out_note(out, "the run FAILED: the rows above are all that was measured");
     }
-    if (footer->checked) {
+    if (footer->failed && footer->wrong == 0) {
+        out_note(out, "Out of bounds values : N/A, the run failed; %llu result%s checked%s",
+                 (unsigned long long)footer->checked, footer->checked == 1 ? " was" : "s were",
+                 footer->checked ? ", none of them wrong" : "");
+    } else if (footer->checked) {
         out_note(out, "Out of bounds values : %llu %s", (unsigned long long)footer->wrong,
                  footer->wrong ? "FAILED" : "OK");
     } else {

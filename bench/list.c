@@ -60,6 +60,12 @@ static void list_types(void)
     printf("\n");
 }
 
+int version_print(void)
+{
+    printf("collbench %s\n", COLLBENCH_VERSION);
+    return 0;
+}
+
 int list_cmd(int argc, char **argv)
 {
     static const struct opts_row rows[] = {{.name = NULL}};
@@ -68,8 +74,7 @@ int list_cmd(int argc, char **argv)
     char unused;
     opts_parse(&opts, rows, &unused, argc, argv, &err);
     if (err.count == 0 && opts.npositionals > 0) {
-        err_add(&err, ERR_USAGE, "collbench list takes no words, \"%s\" was given",
-                opts.positionals[0]);
+        err_add(&err, ERR_USAGE, "takes no words, \"%s\" was given", opts.positionals[0]);
     }
     if (opts.help) {
         opts_help(stdout, "collbench list", "Prints what can be asked for on this machine.", rows);

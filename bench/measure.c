@@ -42,9 +42,11 @@ struct bench {
     struct facts facts;
     uint8_t *memory; /* of input and output, for the largest row */
     size_t memory_bytes;
-    uint32_t handles;  /* opened so far */
-    uint64_t planted;  /* element to make wrong, UINT64_MAX: none */
-    uint64_t *samples; /* own, on the board */
+    uint8_t *slot;            /* private buffers: to measure handing over with; else NULL */
+    const uint8_t *next_slot; /* the next rank's */
+    uint32_t handles;         /* opened so far */
+    uint64_t planted;         /* element to make wrong, UINT64_MAX: none */
+    uint64_t *samples;        /* own, on the board */
 };
 
 /* One placement of one row. */
@@ -211,7 +213,7 @@ static void conclude(struct side *side, uint64_t segments)
     struct bound least =
         bound_least(plan->coll, plan->nranks, side->row->bytes, plan->shared, side->in_place);
     result->bound_us = bound_us(&least, speed_copy_Bps(&side->speed, segments),
-                                speed_best_Bps(&side->speed, segments));
+                                speed_slot_Bps(&side->speed, segments));
 }
 
 static void run_timed(struct side *side)
@@ -328,10 +330,13 @@ static int side_open(struct side *side)
         .rk = bench->rk,
         .kernels = bench->kernels,
         .memory = bench->memory,
-        .bytes = side->check.places.touched,
+        .bytes = side->check.places.bytes,
         .rewrites = side->in_place && bound_rewrites(plan->coll),
         .cores = plan->cores,
         .clock_s = bench->facts.clock_cost_s,
+        .slot = bench->slot,
+        .from = bench->next_slot,
+        .block = SLOTS_TOUCHED / 2,
     };
     side->rounds = check_rounds(plan, row, side->ready->sched->nparts);
     side->mark = rank_mark(bench->rk);
@@ -387,19 +392,24 @@ static int run_side(struct bench *bench, const struct plan_row *row, bool in_pla
 
 /* ---- the rank ---- */
 
+/* A slot that peers can map, in the same place of every rank's extent. */
+static int allocate_slot(struct bench *bench)
+{
+    struct rank *rk = bench->rk;
+    bench->slot = rank_alloc(rk, SLOTS_TOUCHED, bench->err);
+    uint8_t *own = world_extent(rk->world, rk->rank, bench->err);
+    uint8_t *next = world_extent(rk->world, (rk->rank + 1) % rk->nranks, bench->err);
+    if (!bench->slot || !own || !next) return -1;
+    rank_barrier(rk); /* it is there on all ranks */
+    bench->next_slot = next + (bench->slot - own);
+    return rank_prefault(rk, next + (bench->slot - own), SLOTS_TOUCHED, bench->err);
+}
+
 /* Memory for input and output of the largest row, filled in so that no page is missing later. */
 static int allocate(struct bench *bench)
 {
     const struct plan *plan = bench->plan;
-    struct plan_row row;
-    plan_first(plan, &row);
-    do {
-        for (int place = 0; place < NPLACES; place++) {
-            if (!plan->place[place]) continue;
-            size_t bytes = plan_places(plan, &row, bench->rk->rank, place == IN_PLACE).touched;
-            if (bytes > bench->memory_bytes) bench->memory_bytes = bytes;
-        }
-    } while (plan_next(plan, &row));
+    bench->memory_bytes = plan_touched(plan, bench->rk->rank);
     if (bench->memory_bytes == 0) bench->memory_bytes = 1; /* addresses for empty buffers */
     if (plan->shared) {
         bench->memory = rank_alloc(bench->rk, bench->memory_bytes, bench->err);
@@ -412,7 +422,8 @@ static int allocate(struct bench *bench)
                        bench->memory_bytes);
     }
     bench->memory = map;
-    return rank_prefault(bench->rk, map, bench->memory_bytes, bench->err);
+    if (rank_prefault(bench->rk, map, bench->memory_bytes, bench->err)) return -1;
+    return allocate_slot(bench);
 }
 
 static int run_rows(struct bench *bench)

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
+#include "sched/layout.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
 #define MOST_BYTES (UINT64_C(1) << 60)
@@ -56,8 +57,9 @@ static const struct opts_row rows[] = {
         "pieces into which each channel's share is cut; without it, 1, or what auto chooses",
         .min = 1, .max = MOST_PIECES),
     ROW("slice", 0, OPTS_SIZE, slice, NULL, "SIZE",
-        "most bytes of a chunk that one pass handles; without it, what suits the wire", .min = 1,
-        .max = MOST_BYTES),
+        "most bytes of a chunk that one pass handles, a multiple of 64; without it, what suits the "
+        "wire",
+        .min = 1, .max = MOST_BYTES),
     ROW("depth", 0, OPTS_UINT, depth, NULL, "N",
         "messages that a wire holds; raised to what the schedule needs", .min = 1,
         .max = MOST_PIECES),
@@ -100,6 +102,9 @@ static const struct opts_row rows[] = {
     ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
         "write the table as CSV too; - is stdout, without the text"),
     ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
+    ROW("list", 0, OPTS_FLAG, list, NULL, NULL, "print what can be asked for and exit",
+        .section = "Instead of a run"),
+    ROW("version", 0, OPTS_FLAG, version, NULL, NULL, "print the version and exit"),
     ROW("nthreads", 't', OPTS_UINT, fixed[0], "1", "N", "only 1 here",
         .section = "Flags of nccl-tests that have one legal value here"),
     FIXED(1, "ngpus", 'g', "1"),
@@ -162,6 +167,21 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
         }
         request->sweep.min = request->sweep.max = request->size;
     }
+    if (opts_is_set(opts, "stepbytes") && request->sweep.factor && request->sweep.step) {
+        err_add(err, ERR_USAGE,
+                "--stepbytes (-i) %llu adds and --stepfactor (-f) %llu multiplies from size to "
+                "size: give one of them",
+                (unsigned long long)request->sweep.step, (unsigned long long)request->sweep.factor);
+    }
+    uint64_t beyond = request->slice % LAYOUT_GRANULE, below = request->slice - beyond;
+    if (beyond && below) {
+        err_add(err, ERR_USAGE, "--slice %llu is no multiple of %d; nearest are %llu and %llu",
+                (unsigned long long)request->slice, LAYOUT_GRANULE, (unsigned long long)below,
+                (unsigned long long)below + LAYOUT_GRANULE);
+    } else if (beyond) {
+        err_add(err, ERR_USAGE, "--slice %llu is no multiple of %d; nearest is %d",
+                (unsigned long long)request->slice, LAYOUT_GRANULE, LAYOUT_GRANULE);
+    }
     if (err->count == 0) {
         sweep_check(&request->sweep, err);
         check_fixed(request, err);
@@ -221,6 +241,15 @@ static void plan_ops(struct plan *plan, const struct opts_list *list, struct err
     }
 }
 
+/* Once each: the same algorithm twice in a table tells nothing. */
+static void add_algo(struct plan *plan, int32_t number)
+{
+    for (uint32_t i = 0; i < plan->nalgos; i++) {
+        if (plan->algos[i] == number) return;
+    }
+    plan->algos[plan->nalgos++] = number;
+}
+
 /* A plan with room for `list`'s algorithms. */
 static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, struct err *err)
 {
@@ -235,14 +264,14 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
     for (size_t i = 0; i < list->count; i++) {
         const char *name = list->items[i];
         if (strcmp(name, "auto") == 0) {
-            plan->algos[plan->nalgos++] = PLAN_ALGO_AUTO;
+            add_algo(plan, PLAN_ALGO_AUTO);
         } else if (strcmp(name, "all") == 0) {
             for (size_t a = 0; a < nalgos; a++) {
-                if (table[a].coll == coll) plan->algos[plan->nalgos++] = (int32_t)a;
+                if (table[a].coll == coll) add_algo(plan, (int32_t)a);
             }
         } else {
             const struct algo *algo = algo_find(coll, name, err);
-            if (algo) plan->algos[plan->nalgos++] = (int32_t)(algo - table);
+            if (algo) add_algo(plan, (int32_t)(algo - table));
         }
     }
     return plan;

@@ -17,7 +17,7 @@ struct request {
     struct opts_list dtypes, ops, algos;
     unsigned wire, buffers, ranks_as, cadence;
     const char *transport, *json, *csv;
-    bool in_place, out_of_place, overwrite;
+    bool in_place, out_of_place, overwrite, list, version;
     uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */
 };
 

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { SLOTS_TOUCHED = 1 << 20 }; /* bytes: what the slots of two ranks come to */
-
 static size_t block_count_of(const struct plan *plan, const struct plan_row *row)
 {
     return coll_block_count(coll_get(plan->coll), plan->nranks, row->asked,
@@ -88,13 +86,63 @@ bool plan_next(const struct plan *plan, struct plan_row *row)
     return true;
 }
 
-uint64_t plan_rows(const struct plan *plan)
+static struct plan_row type_row(const struct plan *plan, uint32_t dtype_at)
 {
-    struct plan_row row;
-    uint64_t count = 1;
-    for (plan_first(plan, &row); plan_next(plan, &row);)
+    return (struct plan_row){.dtype_at = dtype_at, .dtype = plan->dtypes[dtype_at]};
+}
+
+uint64_t plan_sizes(const struct plan *plan, uint32_t dtype_at)
+{
+    const struct sweep *sweep = &plan->sweep;
+    if (sweep->factor == 0) return sweep->step ? (sweep->max - sweep->min) / sweep->step + 1 : 1;
+    struct plan_row row = type_row(plan, dtype_at);
+    uint64_t unit = unit_of(plan, &row), size = sweep->min, count = 1;
+    while (sweep_next(sweep, unit, &size))
         count++;
     return count;
+}
+
+void plan_at(const struct plan *plan, uint32_t dtype_at, uint32_t algo_at, uint64_t k,
+             struct plan_row *row)
+{
+    const struct sweep *sweep = &plan->sweep;
+    *row = type_row(plan, dtype_at);
+    row->algo_at = algo_at;
+    row->asked = sweep->min + (sweep->factor ? 0 : k * sweep->step);
+    uint64_t unit = unit_of(plan, row);
+    for (uint64_t i = 0; sweep->factor && i < k; i++)
+        sweep_next(sweep, unit, &row->asked);
+    fill_row(plan, row);
+}
+
+/* Different sizes after rounding. Steps below one element per block meet every count between the
+ * first and the last; longer ones change it each time, but for what is rounded up to one element.
+ */
+static uint64_t different_sizes(const struct plan *plan, uint32_t dtype_at)
+{
+    struct plan_row first, row;
+    uint64_t sizes = plan_sizes(plan, dtype_at), count = 1;
+    plan_at(plan, dtype_at, 0, 0, &first);
+    bool stepped = plan->sweep.factor == 0;
+    if (stepped && plan->sweep.step < unit_of(plan, &first)) {
+        plan_at(plan, dtype_at, 0, sizes - 1, &row);
+        return row.block_count - first.block_count + 1;
+    }
+    for (uint64_t k = 1; k < sizes; k++, count++) {
+        plan_at(plan, dtype_at, 0, k, &row);
+        if (row.block_count == first.block_count) count--;
+        if (stepped) return sizes - (row.block_count == first.block_count);
+        first = row;
+    }
+    return count;
+}
+
+uint64_t plan_rows(const struct plan *plan)
+{
+    uint64_t count = 0;
+    for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++)
+        count += different_sizes(plan, dtype_at);
+    return count * plan->nops * plan->nalgos;
 }
 
 enum redop plan_data_op(const struct plan *plan, const struct plan_row *row)
@@ -102,11 +150,10 @@ enum redop plan_data_op(const struct plan *plan, const struct plan_row *row)
     return coll_get(plan->coll)->reduces ? row->op : OP_COUNT;
 }
 
-/* Private data pass through slots, which are used over and over. */
-static size_t slot_bytes(const struct plan *plan, size_t bytes)
+/* What the speed of slots is measured with. */
+static size_t slot_bytes(const struct plan *plan)
 {
-    size_t most = bytes < SLOTS_TOUCHED ? bytes : SLOTS_TOUCHED;
-    return plan->shared ? 0 : most;
+    return plan->shared ? 0 : SLOTS_TOUCHED;
 }
 
 struct plan_places plan_places(const struct plan *plan, const struct plan_row *row, uint32_t rank,
@@ -117,7 +164,7 @@ struct plan_places plan_places(const struct plan *plan, const struct plan_row *r
     if (!in_place) {
         places.out = row->in_bytes + (PLAN_ALIGN - row->in_bytes % PLAN_ALIGN) % PLAN_ALIGN;
         places.bytes = places.out + row->out_bytes;
-        places.touched = places.bytes + slot_bytes(plan, places.bytes);
+        places.touched = places.bytes + slot_bytes(plan);
         return places;
     }
     /* coll_alias says which block of which buffer the other's block 0 lies on. */
@@ -128,6 +175,20 @@ struct plan_places plan_places(const struct plan *plan, const struct plan_row *r
         *(buf == BUF_IN ? &places.in : &places.out) = block * row->block_bytes;
     }
     places.bytes = row->in_bytes > row->out_bytes ? row->in_bytes : row->out_bytes;
-    places.touched = places.bytes + slot_bytes(plan, places.bytes);
+    places.touched = places.bytes + slot_bytes(plan);
     return places;
+}
+
+size_t plan_touched(const struct plan *plan, uint32_t rank)
+{
+    size_t most = 0;
+    for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++) {
+        struct plan_row row;
+        plan_at(plan, dtype_at, 0, plan_sizes(plan, dtype_at) - 1, &row);
+        for (int place = 0; place < NPLACES; place++) {
+            size_t bytes = plan_places(plan, &row, rank, place == IN_PLACE).touched;
+            if (plan->place[place] && bytes > most) most = bytes;
+        }
+    }
+    return most;
 }

@@ -69,7 +69,16 @@ void plan_first(const struct plan *plan, struct plan_row *row);
  * algorithms. Sizes that round to the size before are left out. */
 bool plan_next(const struct plan *plan, struct plan_row *row);
 
+/* Counted by arithmetic: a sweep may have billions of sizes. */
 uint64_t plan_rows(const struct plan *plan);
+
+/* Sizes of the sweep for element type number `dtype_at`, also those that are left out. */
+uint64_t plan_sizes(const struct plan *plan, uint32_t dtype_at);
+
+/* The row of the k-th (from 0) of these sizes, as it would be if it were not left out, with the
+ * first operator; `index` and `merged` are 0. */
+void plan_at(const struct plan *plan, uint32_t dtype_at, uint32_t algo_at, uint64_t k,
+             struct plan_row *row);
 
 /* The operator to use for data: OP_COUNT when the collective does not reduce. */
 enum redop plan_data_op(const struct plan *plan, const struct plan_row *row);
@@ -80,10 +89,15 @@ enum redop plan_data_op(const struct plan *plan, const struct plan_row *row);
  *     in place       | larger of the two |   the smaller one is its block `rank`
  */
 enum { PLAN_ALIGN = 128 };
+enum { SLOTS_TOUCHED = 512 << 10 }; /* bytes: a slot and a block, to measure handing over with */
+
 struct plan_places {
     size_t in, out; /* offsets of the buffers */
     size_t bytes;   /* used in all */
-    size_t touched; /* memory that the rank works on: with private buffers, slots too */
+    size_t touched; /* memory that the rank works on: with private buffers, SLOTS_TOUCHED more */
 };
 struct plan_places plan_places(const struct plan *plan, const struct plan_row *row, uint32_t rank,
                                bool in_place);
+
+/* The most that `rank` works on in any row, in bytes. */
+size_t plan_touched(const struct plan *plan, uint32_t rank);

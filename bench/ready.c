@@ -182,7 +182,7 @@ struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *pla
         size_t handle = handle_bytes(ready->linked[place], plan, row->block_bytes);
         size_t all = add_product(add_product(buffers, handle, 1), sched_bytes(ready), 1);
         bytes.all = larger(bytes.all, all);
-        bytes.shared = larger(bytes.shared, plan->shared ? all : handle);
+        bytes.shared = larger(bytes.shared, plan->shared ? all : handle + SLOTS_TOUCHED);
     }
     return bytes;
 }

@@ -3,6 +3,7 @@
  * prints each row when rank 0 has sent its results. */
 #include "bench/run.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "bench/board.h"
 #include "bench/fit.h"
 #include "bench/header.h"
+#include "bench/list.h"
 #include "bench/measure.h"
 #include "bench/options.h"
 #include "exec/launch.h"
@@ -32,6 +34,7 @@ struct run {
     struct err *err;
     struct plan_row row; /* at hand */
     bool behind;         /* all rows are printed */
+    bool unread;         /* the reader of stdout went away, so the run was ended */
     struct half halves[NPLACES];
     double *us; /* samples that came before their result */
     size_t count, cap;
@@ -58,6 +61,24 @@ static void note_rounding(struct run *run)
     }
 }
 
+static void note_empty_chunks(struct run *run)
+{
+    const struct plan *plan = run->plan;
+    const struct plan_row *row = &run->row;
+    struct algo_args args = {.nranks = plan->nranks,
+                             .root = plan->root,
+                             .channels = row->choice.channels,
+                             .parts = row->choice.parts};
+    if (!plan->parts && !plan->channels) return; /* small sizes: as ever */
+    uint32_t nparts = row->choice.algo->nparts(&args);
+    if (row->block_count == 0 || row->block_count >= nparts / 2) return;
+    out_note(run->table,
+             "%s, %s: blocks of %zu elements in %u chunks, most of them empty; fewer --parts or "
+             "--channels do the same",
+             units_size((char[UNITS_TEXT]){0}, row->bytes), row->choice.algo->name,
+             row->block_count, nparts);
+}
+
 /* Prints the row at hand, if anything of it is here. */
 static void flush_row(struct run *run)
 {
@@ -72,6 +93,7 @@ static void flush_row(struct run *run)
     if (!any) return;
     progress_clear(&run->progress);
     note_rounding(run);
+    note_empty_chunks(run);
     table_row(run->table, &sides[OUT_OF_PLACE], &sides[IN_PLACE]);
     for (int place = 0; place < NPLACES; place++) {
         free(run->halves[place].us);
@@ -144,6 +166,10 @@ static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t lengt
     } else {
         take_result(run, &message);
     }
+    if (!run->unread && out_reader_gone(run->table)) {
+        run->unread = true;
+        raise(SIGTERM); /* to launch_run, which ends the ranks */
+    }
 }
 
 /* ---- the run ---- */
@@ -194,27 +220,37 @@ static void start(struct run *run, const struct request *request, const struct f
     };
     plan_first(run->plan, &run->row);
     progress_init(&run->progress, coll_get(run->plan->coll)->name, plan_rows(run->plan));
-    run->footer.failed = launch_run(&spec, run->err) != 0;
+    struct err launch_err = ERR_INIT;
+    run->footer.failed = launch_run(&spec, &launch_err) != 0;
+    if (run->unread) {
+        err_release(&launch_err); /* nobody but us ended it */
+    } else {
+        err_move(run->err, &launch_err);
+    }
     flush_row(run);
     progress_clear(&run->progress);
     world_close(world);
 }
 
-static void run_plan(const struct request *request, const struct fitted *fitted, char **argv,
+/* True when the reader of stdout went away. */
+static bool run_plan(const struct request *request, const struct fitted *fitted, char **argv,
                      struct err *err)
 {
+    signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
     struct run run = {.plan = fitted->plan, .err = err};
     int argc = 0;
     while (argv[argc])
         argc++;
     if (open_outputs(&run, request, err) == 0) {
         header_plan(run.table, fitted, argc, argv);
-        start(&run, request, fitted, argv);
-        if (err->code == ERR_USAGE && !run.footer.checked) run.footer.failed = true;
+        run.footer.failed = true; /* until the ranks have come to their end */
+        if (!out_reader_gone(run.table)) start(&run, request, fitted, argv);
         header_footer(run.table, &run.footer);
     }
+    bool gone = out_reader_gone(run.table);
     out_close(run.table, err);
     free(run.us);
+    return gone;
 }
 
 int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
@@ -225,20 +261,25 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
     struct fitted fitted = {0};
     struct err err = ERR_INIT, kernels_err = ERR_INIT;
     int bad = request_parse(&request, &opts, argc, argv, &err);
+    bool gone = false;
     if (opts.help) {
         request_help(stdout, coll);
+    } else if (!bad && request.version) {
+        version_print();
+    } else if (!bad && request.list) {
+        list_cmd(1, argv);
     } else {
         if (!kernels_get(&kernels_err)) bad |= err_move(&err, &kernels_err);
         /* faults of words that only the plan can find come in the same go */
         if (bad) {
             free(request_plan(&request, &opts, coll, UINT32_MAX, &err));
         } else if (!fit(&request, &opts, coll, &fitted, &err) && !verify(&fitted, &err)) {
-            run_plan(&request, &fitted, whole_argv, &err);
+            gone = run_plan(&request, &fitted, whole_argv, &err);
         }
     }
     fitted_release(&fitted);
     opts_release(&opts);
-    int status = (int)err.code;
+    int status = gone && err.count == 0 ? 128 + SIGPIPE : (int)err.code;
     err_print(&err, "collbench");
     err_release(&err);
     return status;

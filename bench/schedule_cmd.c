@@ -46,9 +46,11 @@ static const struct opts_row rows[] = {
     ROW("draw", 0, OPTS_FLAG, draw, NULL, NULL, "a picture: rounds downwards, ranks across"),
     ROW("linked", 0, OPTS_FLAG, linked, NULL, NULL, "the records that really run"),
     ROW("verify", 0, OPTS_FLAG, verify, NULL, NULL, "prove it and say what was proven"),
-    ROW("wire", 0, OPTS_CHOICE, wire, "staged", "KIND", "how messages travel, for --linked",
-        .section = "Linking", .choices = wire_choices),
-    ROW("in-place", 0, OPTS_FLAG, in_place, NULL, NULL, "input and output are one buffer"),
+    ROW("wire", 0, OPTS_CHOICE, wire, "staged", "KIND",
+        "how messages travel; --verify without it proves staged and pull",
+        .section = "Linking, for --draw, --linked and --verify", .choices = wire_choices),
+    ROW("in-place", 0, OPTS_FLAG, in_place, NULL, NULL,
+        "input and output are one buffer; --verify without it proves both placements"),
     ROW("unfused", 0, OPTS_FLAG, unfused, NULL, NULL, "without joining neighbouring steps"),
     {.name = NULL},
 };
@@ -64,10 +66,10 @@ static const struct algo *first_algo(enum coll_id coll)
 }
 
 /* One mode and placement: how it links and what is proven. */
-static int verify_one(const struct sched *sched, enum wire_mode mode, bool in_place,
+static int verify_one(const struct sched *sched, enum wire_mode mode, bool in_place, bool fuse,
                       struct err *err)
 {
-    struct link_opts opts = {.mode = mode, .in_place = in_place, .fuse = true};
+    struct link_opts opts = {.mode = mode, .in_place = in_place, .fuse = fuse};
     struct err why = ERR_INIT;
     const char *place = in_place ? "in place" : "out of place";
     struct linked *linked = link_sched(sched, &opts, &why);
@@ -87,19 +89,23 @@ static int verify_one(const struct sched *sched, enum wire_mode mode, bool in_pl
     return bad;
 }
 
-static int verify_and_tell(const struct sched *sched, struct err *err)
+/* Of `one_wire` the mode that is shown alone, else the two that need no flag. */
+static int verify_and_tell(const struct show *show, const struct sched *sched, bool one_wire,
+                           struct err *err)
 {
-    static const enum wire_mode modes[] = {WIRE_STAGED, WIRE_PULL};
+    static const enum wire_mode both[] = {WIRE_STAGED, WIRE_PULL};
+    const enum wire_mode *modes = one_wire ? &wire_modes[show->wire] : both;
+    size_t nmodes = one_wire ? 1 : sizeof both / sizeof *both;
     printf("%s %s, %u ranks, root %u, %u parts per block\n", sched->coll->name, sched->name,
            sched->nranks, sched->root, sched->nparts);
-    for (int in_place = 0; in_place < 2; in_place++) {
+    for (int in_place = show->in_place; in_place < 2; in_place++) {
         if (verify_sched(sched, in_place, err)) return -1;
         printf("  %-8s%-14sshape and meaning: passed\n", "drawn",
                in_place ? "in place" : "out of place");
     }
-    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
-        for (int in_place = 0; in_place < 2; in_place++) {
-            if (verify_one(sched, modes[m], in_place, err)) return -1;
+    for (size_t m = 0; m < nmodes; m++) {
+        for (int in_place = show->in_place; in_place < 2; in_place++) {
+            if (verify_one(sched, modes[m], in_place, !show->unfused, err)) return -1;
         }
     }
     return 0;
@@ -120,6 +126,27 @@ static int print_linked(const struct show *show, const struct sched *sched, uint
     return 0;
 }
 
+/* Refuses options that the views asked for do not look at. */
+static int check_views(const struct show *show, const struct opts *opts, struct err *err)
+{
+    static const char *const linking[] = {"wire", "in-place", "unfused"};
+    int bad = 0;
+    if (opts_is_set(opts, "rank") && !show->linked && (show->draw || show->verify)) {
+        bad =
+            err_add(err, ERR_USAGE,
+                    "--rank picks from the steps as drawn or --linked; --draw and --verify are of "
+                    "all ranks");
+    }
+    for (size_t i = 0; i < sizeof linking / sizeof *linking; i++) {
+        if (!opts_is_set(opts, linking[i]) || show->draw || show->linked || show->verify) continue;
+        bad = err_add(err, ERR_USAGE,
+                      "--%s means nothing for the steps as drawn; give --draw, --linked or "
+                      "--verify too",
+                      linking[i]);
+    }
+    return bad;
+}
+
 static int show_sched(const struct show *show, const struct opts *opts, const struct algo *algo,
                       struct err *err)
 {
@@ -129,6 +156,7 @@ static int show_sched(const struct show *show, const struct opts *opts, const st
         .channels = show->channels ? (uint32_t)show->channels : algo->channels,
         .parts = (uint32_t)show->parts,
     };
+    if (check_views(show, opts, err)) return -1;
     uint32_t rank = opts_is_set(opts, "rank") ? (uint32_t)show->rank : PRINT_ALL;
     if (rank != PRINT_ALL && rank >= args.nranks) {
         return err_add(err, ERR_USAGE, "--rank %u: with %u ranks it is 0 to %u", rank, args.nranks,
@@ -143,7 +171,7 @@ static int show_sched(const struct show *show, const struct opts *opts, const st
     int bad = 0;
     if (!show->draw && !show->linked && !show->verify) sched_print_table(stdout, sched, rank);
     if (show->draw || show->linked) bad = print_linked(show, sched, rank, err);
-    if (!bad && show->verify) bad = verify_and_tell(sched, err);
+    if (!bad && show->verify) bad = verify_and_tell(show, sched, opts_is_set(opts, "wire"), err);
     sched_free(sched);
     return bad;
 }
@@ -163,8 +191,7 @@ int schedule_cmd(int argc, char **argv)
         const struct coll *coll = NULL;
         const struct algo *algo = NULL;
         if (opts.npositionals != 1) {
-            err_add(&err, ERR_USAGE, "collbench schedule takes one operation, %zu were given",
-                    opts.npositionals);
+            err_add(&err, ERR_USAGE, "takes one operation, %zu were given", opts.npositionals);
         } else {
             coll = coll_find(opts.positionals[0], &err);
         }

@@ -5,6 +5,7 @@
 #include "bench/step_cmd.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -227,13 +228,13 @@ int step_cmd(int argc, char **argv, char **whole_argv)
     const char *json = NULL;
     opts_parse(&opts, rows, &json, argc, argv, &err);
     if (opts.npositionals > 0) {
-        err_add(&err, ERR_USAGE, "collbench bench-step takes no words, \"%s\" was given",
-                opts.positionals[0]);
+        err_add(&err, ERR_USAGE, "takes no words, \"%s\" was given", opts.positionals[0]);
     }
     if (opts.help) {
         opts_help(stdout, "collbench bench-step [options]",
                   "Measures what the executor costs per step of a program.", rows);
     } else if (err.count == 0) {
+        signal(SIGPIPE, SIG_IGN); /* the file is completed although nobody reads stdout */
         struct step_times times;
         struct out *out = out_new(columns, sizeof columns / sizeof *columns);
         bool quiet = json && strcmp(json, "-") == 0;

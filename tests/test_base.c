@@ -834,6 +834,13 @@ Test(out, an_existing_file_is_kept_unless_told)
     expect_fault(&err, "two outputs", "stdout", "file");
     cr_assert_eq(out_close(out, &err), 0);
     text = content(path);
+    cr_expect_eq(strncmp(text, "precious", 8), 0, "refused: nothing is overwritten");
+    free(text);
+
+    out = out_new(column, 1);
+    cr_assert_eq(out_add(out, OUT_FORMAT_CSV, path, true, &err), 0);
+    cr_assert_eq(out_close(out, &err), 0);
+    text = content(path);
     cr_expect_str_eq(text, "n\n");
     free(text);
     forget(path);
@@ -848,8 +855,59 @@ Test(out, a_full_disk_is_reported)
     out_row(out, &(struct out_cell){.kind = OUT_UINT, .v.u = 1});
     cr_assert_eq(out_close(out, &err), -1);
     cr_expect_eq(err.code, ERR_FAILED);
-    cr_expect(strstr(err.text, "/dev/full"));
+    cr_expect(strstr(err.text, "/dev/full could not be written in full: No space left"), "%s",
+              err.text);
     err_release(&err);
+}
+
+/* A fault of any place leaves every file as it was: no new one, no emptied one. */
+Test(out, a_refused_table_leaves_no_trace)
+{
+    static const struct out_column column[] = {{"n", NULL, 4, .kind = OUT_UINT}};
+    struct err err = ERR_INIT;
+    char *kept = scratch(), *fresh = scratch(), *link_to_fresh = scratch();
+    FILE *file = fopen(kept, "w");
+    fputs("precious", file);
+    fclose(file);
+    struct out *out = out_new(column, 1);
+    cr_assert_eq(out_add(out, OUT_FORMAT_JSON, kept, true, &err), 0);
+    cr_assert_eq(out_add(out, OUT_FORMAT_JSON, fresh, false, &err), 0);
+    cr_assert_eq(out_add(out, OUT_FORMAT_CSV, fresh, true, &err), -1);
+    expect_fault(&err, "two outputs name one file", fresh, "own");
+    cr_assert_eq(symlink(fresh, link_to_fresh), 0);
+    cr_assert_eq(out_add(out, OUT_FORMAT_CSV, link_to_fresh, true, &err), -1);
+    expect_fault(&err, "two outputs name one file", fresh, link_to_fresh);
+    out_note(out, "not written");
+    out_row(out, &(struct out_cell){.kind = OUT_UINT, .v.u = 1});
+    cr_expect_eq(out_close(out, &err), 0);
+    char *text = content(kept);
+    cr_expect_str_eq(text, "precious");
+    cr_expect_neq(access(fresh, F_OK), 0);
+    free(text);
+    forget(kept);
+    forget(fresh);
+    forget(link_to_fresh);
+}
+
+/* The document is whole before the first row: a program killed there leaves valid JSON. */
+Test(out, json_is_whole_from_the_start)
+{
+    static const struct out_column column[] = {{"n", NULL, 4, .kind = OUT_UINT}};
+    struct err err = ERR_INIT;
+    char *path = scratch();
+    struct out *out = out_new(column, 1);
+    cr_assert_eq(out_add(out, OUT_FORMAT_JSON, path, false, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        out_meta(out, "k", out_uint((uint64_t)i));
+        out_note(out, "note %d", i);
+        json_t *all = json_load_file(path, 0, NULL);
+        cr_assert_not_null(all);
+        cr_expect_eq(json_integer_value(json_object_get(json_object_get(all, "meta"), "k")), i);
+        cr_expect_eq(json_array_size(json_object_get(all, "notes")), (size_t)i + 1);
+        json_decref(all);
+    }
+    cr_assert_eq(out_close(out, &err), 0);
+    forget(path);
 }
 
 static void json_to_stdout(void *unused)

@@ -126,6 +126,51 @@ Test(plan, merged_sizes_are_counted)
     release(&p);
 }
 
+/* Rows are counted, and the largest found, without a walk through a sweep of billions. */
+Test(plan, counting_agrees_with_the_walk)
+{
+    static const char *const lines[] = {"-b 0 -e 300 -i 1",
+                                        "-b 1 -e 300 -i 1",
+                                        "-b 3 -e 300 -i 7",
+                                        "-b 5 -e 300 -i 13",
+                                        "-b 1 -e 300 -i 24",
+                                        "-b 0 -e 300 -f 2",
+                                        "-b 1 -e 3000 -f 3",
+                                        "-b 7 -e 7",
+                                        "-b 0 -e 300 -i 48",
+                                        "-b 2 -e 300 -i 25",
+                                        "-b 100 -e 99999 -f 10",
+                                        "-b 1 -e 9 -i 8",
+                                        "-b 0 -e 3K -i 5 -d all -o all --algo all"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        for (int id = 0; id < COLL_COUNT; id++) {
+            const char *name = coll_get((enum coll_id)id)->name;
+            struct parsed p;
+            parse(&p, name, lines[i], 3);
+            cr_assert_not_null(p.plan, "%s", p.err.text);
+            uint64_t count = 0;
+            size_t touched = 0;
+            struct plan_row row;
+            plan_first(p.plan, &row);
+            do {
+                count++;
+                for (int place = 0; place < NPLACES; place++) {
+                    size_t bytes = plan_places(p.plan, &row, 2, place == IN_PLACE).touched;
+                    touched = bytes > touched ? bytes : touched;
+                }
+            } while (plan_next(p.plan, &row));
+            cr_expect_eq(plan_rows(p.plan), count, "%s %s: %llu rows, not %llu", name, lines[i],
+                         (unsigned long long)count, (unsigned long long)plan_rows(p.plan));
+            cr_expect_eq(plan_touched(p.plan, 2), touched, "%s %s", name, lines[i]);
+            release(&p);
+        }
+    }
+    struct parsed p;
+    parse(&p, "allreduce", "-b 1 -e 1T -i 1", 2);
+    cr_expect_eq(plan_rows(p.plan), UINT64_C(1) << 38);
+    release(&p);
+}
+
 Test(plan, places)
 {
     for (int id = 0; id < COLL_COUNT; id++) {
@@ -209,6 +254,18 @@ Test(options, faults)
     expect_fault("allreduce", "--ranks 0", 1, "--ranks");
     expect_fault("allreduce", "-n 0", 1, "-n");
     expect_fault("allreduce", "-a 4", 1, "-a");
+    expect_fault("allreduce", "-b 8 -e 64 -i 8 -f 2", 1, "give one of them");
+    expect_fault("allreduce", "--slice 1", 1, "--slice 1 is no multiple of 64; nearest is 64");
+    expect_fault("allreduce", "--slice 100", 1, "nearest are 64 and 128");
+}
+
+Test(options, algorithms_run_once)
+{
+    struct parsed p;
+    parse(&p, "allreduce", "--algo ring,tree,ring,auto,auto,all", 2);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_expect_eq(p.plan->nalgos, 5); /* ring, tree, auto, and the two others */
+    release(&p);
 }
 
 Test(options, plan_follows)
@@ -245,6 +302,37 @@ Test(options, rounds_show_every_rank)
 }
 
 /* ---- memory ---- */
+
+/* The schedules found by halving a long sweep are those that its rows will ask for. */
+Test(fit, every_schedule_of_a_sweep_is_found)
+{
+    static const char *const lines[] = {"-b 0 -e 300K -i 64 --ranks 3",
+                                        "-b 1K -e 600K -i 60 --ranks 4 --algo auto,all -d all",
+                                        "-b 8 -e 512K -f 2 --ranks 2 --buffers private"};
+    static const enum coll_id colls[] = {COLL_ALLREDUCE, COLL_BROADCAST};
+    for (size_t i = 0; i < 2 * sizeof lines / sizeof *lines; i++) {
+        const struct coll *coll = coll_get(colls[i % 2]);
+        struct parsed p;
+        parse(&p, coll->name, lines[i / 2], (uint32_t)(3 + i / 2));
+        struct fitted fitted;
+        struct err err = ERR_INIT;
+        cr_assert_eq(fit(&p.request, &p.opts, coll, &fitted, &err), 0, "%s", err.text);
+        size_t found = fitted.ready.count;
+        cr_expect_gt(found, 1);
+        struct plan_row row;
+        plan_first(fitted.plan, &row);
+        do {
+            struct ready_bytes bytes =
+                ready_bytes(ready_get(&fitted.ready, fitted.plan, &row, &err), fitted.plan, &row);
+            cr_assert_leq(bytes.all, fitted.spec.resident_bytes, "%s, %zu B", lines[i / 2],
+                          row.bytes);
+        } while (plan_next(fitted.plan, &row));
+        cr_expect_eq(fitted.ready.count, found, "%s %s: %zu schedules, %zu were found", coll->name,
+                     lines[i / 2], fitted.ready.count, found);
+        fitted_release(&fitted);
+        release(&p);
+    }
+}
 
 Test(fit, the_largest_size_named_fits_and_no_more)
 {
@@ -295,8 +383,9 @@ Test(bound, time)
     struct bound bound = {.read = 3e6, .written = 1e6};
     cr_assert_float_eq(bound_us(&bound, 1e9, 1e9), 2000, 1e-9); /* 4 MB moved, 2 per byte copied */
     cr_assert_eq(bound_us(&bound, 0, 1e9), 0);
-    bound.slots = 0.5e6; /* 1 MB of the 4 at half the speed */
-    cr_assert_float_eq(bound_us(&bound, 0.5e9, 1e9), 2500, 1e-9);
+    bound.slots = 1e6; /* of the 4 MB: at half of 2 GB moved per second */
+    cr_assert_float_eq(bound_us(&bound, 1e9, 1e9), 2500, 1e-9);
+    cr_assert_eq(bound_us(&bound, 1e9, 0), 0);
 }
 
 /* A rank of a test world: opens the handle and counts. */

@@ -189,6 +189,62 @@ class Words(Case):
         self.refused("schedule", words=["one operation"])
 
 
+    def test_a_link_named_after_an_operation(self):
+        """Scripts call all_reduce_perf; the ranks are started by the same name."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, operation in (("all_reduce_perf", "allreduce"), ("broadcast", "broadcast")):
+                path = os.path.join(folder, name)
+                os.symlink(PROGRAM, path)
+                done = subprocess.run([path, "-b", "8", "-e", "8", "--ranks", "2", *QUICK],
+                                      capture_output=True, text=True, timeout=30)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn(f"# {operation} of 2 ranks", done.stdout)
+                self.assertIn(f"# command: {name} -b 8", done.stdout)
+
+    def test_list_and_version_after_an_operation(self):
+        self.assertEqual(Run(["allreduce", "--list"]).out, Run(["list"]).out)
+        self.assertEqual(Run(["allreduce", "--version"]).out, Run(["--version"]).out)
+        self.refused("--version", "extra", words=["takes no words", "extra"])
+
+    def test_the_program_is_named_once(self):
+        for args in (["list", "x"], ["schedule"], ["bench-step", "x"]):
+            run = self.refused(*args)
+            self.assertEqual(run.err.count("collbench"), 1, run.err)
+
+    def test_the_command_line_can_be_pasted(self):
+        """A newline in an argument broke the comment line."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("a\nb'c\\", "two words", "it's"):
+                path = os.path.join(folder, name)
+                run = self.run_fine("allreduce", "--size", "8", "--ranks", "2", *QUICK, "--csv", path)
+                line = next(at for at in run.lines if at.startswith("# command: "))
+                words = subprocess.run(["bash", "-c", "printf '%s\\0' " + line[len("# command: "):]],
+                                       capture_output=True, text=True, check=True).stdout
+                self.assertEqual(words.split("\0")[-2], path)
+
+    def test_schedule_options_are_looked_at(self):
+        """Options without effect in a view were taken silently."""
+        for options in (["--rank", "0", "--draw"], ["--rank", "0", "--verify"], ["--wire", "ll"],
+                        ["--unfused"], ["--in-place"]):
+            self.refused("schedule", "allreduce", *options, words=[options[0]])
+        out = Run(["schedule", "allreduce", "--verify", "--wire", "ll"]).out
+        self.assertEqual((out.count("  ll "), out.count("staged"), out.count("pull")), (2, 0, 0))
+        out = Run(["schedule", "allreduce", "--verify", "--in-place"]).out
+        self.assertEqual((out.count("in place"), out.count("out of place")), (3, 0))
+        self.assertEqual(Run(["schedule", "allreduce", "--linked", "--rank", "1", "--wire", "ll",
+                              "--in-place", "--unfused"]).code, 0)
+
+    def test_a_full_stdout_is_reported(self):
+        for args in (["list"], ["--help"], ["--version"], ["schedule", "allreduce"],
+                     ["allreduce", "--help"], ["allreduce", "--size", "8", "--ranks", "2", *QUICK]):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=30)
+            self.assertEqual(done.returncode, 1, args)
+            self.assertEqual(done.stderr, "collbench: stdout could not be written in full: "
+                             "No space left on device\n")
+
+
 class Memory(Case):
     def test_far_too_much(self):
         """Need, have, and what would fit; before anything is allocated."""
@@ -265,6 +321,41 @@ class Rows(Case):
         ranks = 4 * len(os.sched_getaffinity(0))
         run = self.run_fine("allreduce", "--size", "1K", "--ranks", str(ranks), timeout=60)
         self.assertIn("# more ranks", run.out)
+        self.assertIn("too short", run.out)
+
+    def test_both_transports_are_shown(self):
+        """One mode stood for both placements although in place was staged."""
+        args = ["alltoall", "--size", "64K", "--ranks", "3", "--algo", "direct", *QUICK]
+        run = self.run_fine(*args)
+        self.assertEqual(run.column(14), ["shm/pull+staged"])
+        self.assertIn("# transport of a row: shm/A+B", run.out)
+        row = self.run_json(*args)["rows"][0]
+        self.assertEqual([row[place + "_transport"] for place in PLACES], ["shm/pull", "shm/staged"])
+        row = self.run_json(*args, "--in-place")["rows"][0]
+        self.assertEqual((row["transport"], row["out_of_place_transport"]), ("shm/staged", None))
+
+    def test_empty_chunks_are_said(self):
+        args = ["allreduce", "--size", "1K", "--ranks", "2", "--algo", "ring", *QUICK]
+        run = self.run_fine(*args, "--parts", "4096")
+        self.assertIn("# 1 KiB, ring: blocks of 256 elements in 8192 chunks, most of them empty",
+                      run.out)
+        self.assertNotIn("most of them empty", self.run_fine(*args, "--parts", "4").out)
+
+    def test_the_header_comes_at_once(self):
+        """16 million rows were walked through before the first line."""
+        args = ["allreduce", "-b", "1", "-e", "64M", "-i", "1", "--ranks", "2", "-n", "1"]
+        start = time.monotonic()
+        with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as parent:
+            rows = 0
+            for line in parent.stdout:
+                rows += not line.startswith("#")
+                if rows == 2:
+                    break
+            self.assertLess(time.monotonic() - start, 5)
+            parent.send_signal(signal.SIGTERM)
+            parent.stdout.read()
+            parent.wait(timeout=10)
 
     def test_a_wrong_element_is_found_and_named(self):
         """Constant data hid misplaced shards: mscclpp#198."""
@@ -356,6 +447,63 @@ class Files(Case):
                 self.assertEqual(file.read(), whole)
             self.run_fine(*args, "--overwrite")
 
+    def refused_outputs(self, *options, words):
+        return self.refused("allreduce", "--size", "8", "--ranks", "2", *QUICK, *options, words=words)
+
+    def test_a_refused_run_changes_no_file(self):
+        """--overwrite emptied one file before the other was found to be impossible; a new file
+        stayed, so that the corrected run was refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            good, new = os.path.join(folder, "good.json"), os.path.join(folder, "new.json")
+            with open(good, "w", encoding="ascii") as file:
+                file.write("precious")
+            self.refused_outputs("--json", good, "--csv", "/nonexist/x", "--overwrite",
+                                 words=["/nonexist/x"])
+            with open(good, encoding="ascii") as file:
+                self.assertEqual(file.read(), "precious")
+            self.refused_outputs("--json", new, "--csv", "/nonexist/x", words=["/nonexist/x"])
+            self.refused("allreduce", "--size", "4T", "--ranks", "2", "--json", new)
+            self.assertEqual(os.listdir(folder), ["good.json"])
+
+    def test_two_outputs_in_one_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "same")
+            self.refused_outputs("--json", path, "--csv", folder + "/./same",
+                                 words=["two outputs name one file"])
+            self.assertEqual(os.listdir(folder), [])
+        self.refused_outputs("--json", "-", "--csv", "-", words=["two outputs go to stdout"])
+
+    def test_json_of_a_killed_launcher(self):
+        """Killed before its first row, it leaves a document."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            args = ["allreduce", "--size", "1K", "--ranks", "2", "-n", "1000000000", "--json", path]
+            with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, text=True) as parent:
+                while not parent.stdout.readline().startswith("# clock"):
+                    pass
+                parent.kill()
+            with open(path, encoding="utf-8") as file:
+                document = json.loads(file.read(), parse_constant=reject)
+            self.assertEqual((document["rows"], document["meta"]["cadence"]), ([], "back-to-back"))
+
+    def test_a_reader_that_goes_away(self):
+        """SIGPIPE killed the launcher with its files open."""
+        for lines in (1, 20):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "out.json")
+                args = ["allreduce", "-b", "8", "-e", "4M", "-i", "8", "--ranks", "2", "-n", "20",
+                        "--json", path]
+                with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) as parent:
+                    for _ in range(lines):
+                        parent.stdout.readline()
+                    parent.stdout.close()
+                    self.assertEqual(parent.stderr.read(), "")
+                    self.assertEqual(parent.wait(timeout=10), 128 + signal.SIGPIPE)
+                with open(path, encoding="utf-8") as file:
+                    document = json.loads(file.read(), parse_constant=reject)
+                self.assertIs(document["summary"].get("okay", document["meta"].get("okay")), False)
+
     def check_csv(self, path, rows):
         """Quoted fields with spaces broke readers: rccl-tests#140."""
         with open(path, newline="", encoding="utf-8") as file:
@@ -381,6 +529,7 @@ class Failures(Case):
         self.gone(run, 10)
         self.assertIn("rank 1", run.err)
         self.assertIn("starting", run.err)
+        self.assertIn("# Out of bounds values : N/A, the run failed; 0 results were checked", run.out)
 
     def test_a_rank_dies_mid_run(self):
         """Rows measured so far and valid JSON; the rank, operation, size, step, peer named."""
@@ -393,6 +542,7 @@ class Failures(Case):
             with open(path, encoding="utf-8") as file:
                 document = json.loads(file.read(), parse_constant=reject)
         self.assertGreater(len(run.rows), 0)
+        self.assertIn("# Out of bounds values : N/A, the run failed", run.out)
         self.assertEqual(len(document["rows"]), len(run.rows))
         self.assertIs(document["summary"]["okay"], False)
         for word in ("rank 1", "killed by signal 9", "allreduce ring", " B,", "step", "peer"):

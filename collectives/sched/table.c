@@ -4,6 +4,10 @@
 #include "sched/table.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
 
 static const char out_group[] = "out-of-place", in_group[] = "in-place";
 
@@ -22,7 +26,7 @@ static const struct out_column columns[] = {
     {"busbw", "GB/s", 6, 2, OUT_DOUBLE, NULL, in_group},
     {"wrong", NULL, 6, 0, OUT_INT, "#wrong", in_group},
     {"algo", NULL, 12, 0, OUT_TEXT, NULL, NULL},
-    {"transport", NULL, 10, 0, OUT_TEXT, NULL, NULL},
+    {"transport", NULL, 15, 0, OUT_TEXT, NULL, NULL},
     {"buffers", NULL, 8, 0, OUT_TEXT, NULL, NULL},
     {"p50", "us", 8, 2, OUT_DOUBLE, NULL, out_group},
     {"p99", "us", 8, 2, OUT_DOUBLE, NULL, out_group},
@@ -37,12 +41,14 @@ static const struct out_column columns[] = {
     {"passes", NULL, 0, 0, OUT_UINT, NULL, NULL},
     {"steps", NULL, 0, 0, OUT_UINT, NULL, NULL},
     {"batch", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"transport", NULL, 0, 0, OUT_TEXT, NULL, out_group},
     {"min", "us", 0, 3, OUT_DOUBLE, NULL, out_group},
     {"p95", "us", 0, 3, OUT_DOUBLE, NULL, out_group},
     {"max", "us", 0, 3, OUT_DOUBLE, NULL, out_group},
     {"bound_time", "us", 0, 3, OUT_DOUBLE, NULL, out_group},
     {"nsamples", NULL, 0, 0, OUT_UINT, NULL, out_group},
     {"samples", "us", 0, 3, OUT_DOUBLES, NULL, out_group},
+    {"transport", NULL, 0, 0, OUT_TEXT, NULL, in_group},
     {"min", "us", 0, 3, OUT_DOUBLE, NULL, in_group},
     {"p95", "us", 0, 3, OUT_DOUBLE, NULL, in_group},
     {"max", "us", 0, 3, OUT_DOUBLE, NULL, in_group},
@@ -118,8 +124,9 @@ static struct out_cell *hidden_cells(struct out_cell *at, const struct table_sid
 {
     const struct result *r = side->result;
     if (!r) {
-        return at + 6;
+        return at + 7;
     }
+    *at++ = out_text(r->transport);
     *at++ = out_double(r->min_us);
     *at++ = out_double(r->p95_us);
     *at++ = out_double(r->max_us);
@@ -127,6 +134,16 @@ static struct out_cell *hidden_cells(struct out_cell *at, const struct table_sid
     *at++ = out_uint(r->nsamples);
     *at++ = side->samples_us ? out_doubles(side->samples_us, side->nsamples) : (struct out_cell){0};
     return at;
+}
+
+/* "shm/pull", or "shm/pull+staged" when the placements differ. */
+static char *both_transports(const struct result *out_of_place, const struct result *in_place)
+{
+    const char *one = out_of_place ? out_of_place->transport : in_place->transport;
+    const char *other = in_place ? in_place->transport : one;
+    if (strcmp(one, other) == 0) return mem_strdup(one);
+    const char *mode = strchr(other, '/');
+    return mem_printf("%s+%s", one, mode ? mode + 1 : other);
 }
 
 void table_row(struct out *out, const struct table_side *out_of_place,
@@ -139,7 +156,8 @@ void table_row(struct out *out, const struct table_side *out_of_place,
     at = time_cells(at, out_of_place->result);
     at = time_cells(at, in_place->result);
     *at++ = out_text(r->algo);
-    *at++ = out_text(r->transport);
+    char *transport = both_transports(out_of_place->result, in_place->result);
+    *at++ = out_text(transport);
     *at++ = out_text(r->buffers);
     at = spread_cells(at, out_of_place->result);
     at = spread_cells(at, in_place->result);
@@ -148,4 +166,5 @@ void table_row(struct out *out, const struct table_side *out_of_place,
     at = hidden_cells(at, in_place);
     assert(at == cells + NCOLUMNS);
     out_row(out, cells);
+    free(transport);
 }

@@ -8,7 +8,8 @@
  *                             out of place      in place
  *
  * CSV and JSON have more: source, ranks, channels, parts, passes, steps, batch, and per placement
- * min, p95, max, number of samples and the samples. %bound is 100 x bound_us / p50_us. */
+ * transport (in text one word for both: shm/pull+staged if out of place is pulled and in place is
+ * staged), min, p95, max, number of samples and the samples. %bound is 100 x bound_us / p50_us. */
 #pragma once
 
 #include "base/out.h"
