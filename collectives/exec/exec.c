@@ -10,6 +10,9 @@
 #include "base/mem.h"
 #include "sched/layout.h"
 
+/* The linker lets a group have at most so many inputs and outputs, hence records. */
+enum { GROUP_MOST = KERNEL_MAX_IN + KERNEL_MAX_OUT };
+
 struct lane {
     uint32_t pc, start, end; /* records */
     uint64_t pass;
@@ -38,11 +41,11 @@ struct exec {
     struct wire_buffers own, *peers; /* peers by group rank */
     size_t esize;
     uint64_t passes;
-    bool stream;                            /* user buffers are too large to stay in a cache */
-    bool moved;                             /* some group ran in this progress call */
-    const void *arrived[KERNEL_MAX_IN + 1]; /* per record of the group */
-    void *place[KERNEL_MAX_IN + KERNEL_MAX_OUT];
-    struct pull_ref refs[KERNEL_MAX_IN + KERNEL_MAX_OUT];
+    bool stream;                     /* user buffers are too large to stay in a cache */
+    bool moved;                      /* some group ran in this progress call */
+    const void *arrived[GROUP_MOST]; /* per record of the group */
+    void *place[GROUP_MOST];
+    struct pull_ref refs[GROUP_MOST];
     struct msg_log *log;
     size_t nlog, log_cap;
 };
