@@ -286,8 +286,8 @@ static void parse(struct options *options, int argc, char **argv)
         } else if (strcmp(argv[i], "--every") == 0 && i + 1 < argc) {
             options->every = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
-            for (char *word = strtok(argv[++i], ","); word; word = strtok(NULL, ",")) {
-                options->ranks[options->nranks++] = (uint32_t)strtoul(word, NULL, 10);
+            for (char *at = argv[++i]; *at && options->nranks < 32; at += *at == ',') {
+                options->ranks[options->nranks++] = (uint32_t)strtoul(at, &at, 10);
             }
         }
     }
@@ -304,15 +304,11 @@ int main(int argc, char **argv)
         return launch_child(rank_main);
     }
     struct options options;
-    char **again = mem_calloc((size_t)argc + 1, sizeof *again);
-    for (int i = 0; i < argc; i++) {
-        again[i] = mem_strdup(argv[i]);
-    }
     parse(&options, argc, argv);
     int bad = 0;
     uint64_t total = 0;
     for (uint32_t i = 0; i < options.nranks; i++) {
-        bad |= run_ranks(&options, options.ranks[i], again, &total);
+        bad |= run_ranks(&options, options.ranks[i], argv, &total);
     }
     printf("%s: %lu runs\n", bad ? "FAILED" : "passed", (unsigned long)total);
     return bad ? 1 : 0;

@@ -78,7 +78,7 @@ Test(layout, chunks_and_passes_partition_every_buffer)
 
 /* ---- the table ---- */
 
-Test(table, every_row_is_proved_for_1_to_17_ranks, .timeout = 300)
+Test(table, every_row_is_proved_for_1_to_17_ranks)
 {
     size_t count;
     const struct algo *table = algo_table(&count);
@@ -152,7 +152,7 @@ Test(table, relative_programs_are_those_of_each_rank_up_to_64)
     }
 }
 
-Test(table, ring_of_1024_ranks_relative_and_unrolled, .timeout = 120)
+Test(table, ring_of_1024_ranks_relative_and_unrolled)
 {
     for (int unroll = 0; unroll < 2; unroll++) {
         struct err err = ERR_INIT;
@@ -280,7 +280,7 @@ static struct tally mutate_all(const struct algo *algo, struct algo_args args, b
     return tally;
 }
 
-Test(mutants, every_single_step_mutant_is_rejected_or_right, .timeout = 300)
+Test(mutants, every_single_step_mutant_is_rejected_or_right)
 {
     size_t count;
     const struct algo *table = algo_table(&count);

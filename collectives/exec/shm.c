@@ -216,7 +216,8 @@ static size_t slot_bytes(const struct wire_spec *spec, enum wire_mode mode)
 
 static size_t wire_bytes(const struct wire_spec *spec, enum wire_mode mode)
 {
-    return ctl_bytes(spec) + spec->depth * slot_bytes(spec, mode);
+    size_t bytes = ctl_bytes(spec) + spec->depth * slot_bytes(spec, mode);
+    return (bytes + PLACE - 1) / PLACE * PLACE; /* the next one starts on lines of its own */
 }
 
 /* Fills in one end of a wire that lies at `base`. */

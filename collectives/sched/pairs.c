@@ -25,6 +25,9 @@ uint32_t wire_find(const struct lwire *wires, uint32_t nwires, bool send, uint32
                    uint16_t channel)
 {
     struct lwire key = {.peer = peer, .channel = channel, .send = send};
+    if (nwires == 0) {
+        return NO_WIRE;
+    }
     const struct lwire *found = bsearch(&key, wires, nwires, sizeof *wires, compare_wires);
     return found ? (uint32_t)(found - wires) : NO_WIRE;
 }
