@@ -71,11 +71,22 @@ static void visit(struct scan *scan, uint32_t step, struct ref ref, uint32_t nch
     }
 }
 
+/* In place, a copy onto itself: it touches nothing. */
+static bool stays(const struct scan *scan, const struct step *step)
+{
+    struct ref src = sched_place(scan->sched, scan->prog->rank, scan->in_place, step->src);
+    struct ref dst = sched_place(scan->sched, scan->prog->rank, scan->in_place, step->dst);
+    return step->kind == STEP_COPY && src.buf == dst.buf && src.chunk == dst.chunk;
+}
+
 static void scan_pass(struct scan *scan)
 {
     for (uint32_t k = 0; k < scan->prog->nsteps; k++) {
         const struct step *step = &scan->prog->steps[k];
         const struct step_info *info = step_info(step->kind);
+        if (stays(scan, step)) {
+            continue;
+        }
         if (info->reads_src) {
             visit(scan, k, step->src, step->nchunks, read_place);
         }
