@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * commsim: the simulator's command line. Each subcommand is one row here and one file elsewhere. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,20 +8,34 @@
 #include "base/opts.h"
 #include "base/start.h"
 #include "net/coll_cmd.h"
+#include "train/compare_cmd.h"
+#include "train/model.h"
+#include "train/step_cmd.h"
+#include "train/validate_cmd.h"
 
 static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"coll", "simulates a collective on a switch", coll_cmd},
+    {"step", "memory and time of a training step (the same without the word)", step_cmd},
+    {"model", "shape and exact parameter counts of a model", model_cmd},
+    {"compare", "clusters and strategies side by side, as a table and a picture", compare_cmd},
+    {"memory", "memory per GPU of a training job", memory_cmd},
+    {"validate", "scores predictions against published runs", validate_cmd},
+    {"constants", "lists the constants of the model and their sources", constants_cmd},
+    {"fit", "fits the constants to tables of measurements", fit_cmd},
 };
 
 enum { NCOMMANDS = sizeof commands / sizeof *commands };
 
 static int help(FILE *to)
 {
-    fprintf(to, "Usage: commsim COMMAND [options]\n"
-                "Predicts communication time by discrete-event simulation.\n\nCommands\n");
+    fprintf(to,
+            "Usage: commsim --topo CLUSTER [--strategy WORDS] [options]\n"
+            "       commsim COMMAND [options]\n"
+            "Predicts memory, time and communication of training on a cluster: will it fit, how "
+            "fast is it,\nwhat limits it.\n\nCommands\n");
     for (size_t i = 0; i < NCOMMANDS; i++) {
         fprintf(to, "  %-26s%s\n", commands[i].name, commands[i].what);
     }
@@ -44,9 +59,8 @@ static int unknown(const char *word)
     return ERR_USAGE;
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
-    program_start();
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;
@@ -63,5 +77,18 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
         }
     }
+    if (argv[1][0] == '-') return step_cmd(argc, argv); /* options alone: a prediction */
     return unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    program_start();
+    int status = dispatch(argc, argv);
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (status || !lost) return status; /* a table has reported it already */
+    fprintf(stderr, "commsim: stdout could not be written in full%s%s\n", errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return ERR_FAILED;
 }

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The constants of the closed-form model, each with its value, unit, source and whether it was
+ * fitted, read from one table (data/constants.csv); `commsim fit` writes the same table. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "train/job.h"
+
+struct constants {
+    double gemm_eff[NDEV_CLASSES]; /* sustained share of the dense peak of a large GEMM */
+    double attn_eff[NATTN_FLASH][NDEV_CLASSES]; /* flash attention, share of the peak at d = 128 */
+    double machine[NMACHINES];                /* compute time of a machine over that of its type */
+    double k0;                                /* elements: a GEMM reaches half its rate at K = k0 */
+    double quant_exp;                         /* exponent of the tile and wave quantisation */
+    double misaligned;                        /* rate of a GEMM whose N or K is no multiple of 64 */
+    double hbm_eff;                           /* usable share of the memory bandwidth */
+    double fp4_gain;                          /* rate of fp4 over fp8 */
+    double fp8_eff_hopper, fp8_eff_blackwell; /* fp8 efficiency over 16-bit efficiency */
+    double fp8_rowwise;                       /* rate of the rowwise path */
+    double fp8_traffic;           /* quantisation traffic, share of 4 bytes per element */
+    double head_dim_exp, attn_s0; /* attention rate ~ (d/128)^exp s/(s+s0) */
+    double attn_bwd_eff;          /* backward attention efficiency over forward */
+    double unfused_k0, unfused_traffic, unfused_odd; /* attention without flash */
+    double elem[NFW_CLASSES];                        /* element-wise traffic factor */
+    double elem_unfused;           /* more of it where norms are single operators */
+    double kernel_us[NFW_CLASSES]; /* fixed time of a GEMM or attention kernel */
+    double layer_us[NFW_CLASSES];  /* CPU floor of a layer */
+    double host_grace;             /* host costs on a Grace CPU over those on x86 */
+    double micro_ms[NFW_CLASSES];  /* fixed time of a micro-batch and virtual stage */
+    double step_ms[NFW_CLASSES];   /* fixed time of a step */
+    double tp_exposed[NFW_CLASSES], dp_exposed[NFW_CLASSES], pp_exposed[NFW_CLASSES];
+    double fsdp_us[NFW_CLASSES]; /* latency of a gather or scatter per 8 ranks */
+    double fsdp_contention[NFW_CLASSES];
+    double tp_exposed_overlap, tp_lat_us;
+    double nvlink_eff, nic_eff[NFABRICS];
+    double cp_hidden, cp_exposed, cp_lat_us;
+    double ep_eff_nvlink, ep_eff_nic, ep_exposed, ep_exposed_overlap, ep_lat_us;
+    double moe_host_us; /* CPU floor of a layer with experts */
+    double moe_layer_us, moe_gemm, moe_permute, sink_act;
+    double graphs_partial, graphs_full; /* host costs left under CUDA graphs */
+    double fsdp_eff_a100, fsdp_eff_h100;
+    double loss_traffic; /* factor on 10 bytes per logit */
+    double opt_traffic;  /* factor on 30 bytes per parameter */
+    double pp_lat_us, dp_lat_us, dp_contention;
+    double mem_act, mem_base_GB, reserved_factor, reserved_GB, smi_factor, smi_GB;
+};
+
+/* One row of the table. */
+struct const_row {
+    char *name, *key, *unit, *source;      /* key: device class, framework class, ... or "" */
+    double value, prior, sigma, low, high; /* sigma: of ln(value), the width of the prior */
+    bool fitted;
+    size_t offset; /* of the double in struct constants */
+};
+
+struct const_table {
+    struct const_row *rows;
+    size_t nrows;
+    struct constants values;
+};
+
+/* Reads the table at `path`; NULL is the shipped one. Every field of struct constants must have
+ * exactly one row; each fault is a sentence with its line. Returns 0 or -1. */
+int const_read(struct const_table *table, const char *path, struct err *err);
+void const_release(struct const_table *table);
+
+/* The value of row i inside `values`. */
+double *const_slot(struct constants *values, const struct const_row *row);
+
+/* Writes the table with the values of `values`. Returns 0, or -1 with a sentence. */
+int const_write(const struct const_table *table, const struct constants *values, const char *path,
+                struct err *err);
+
+const char *dev_class_name(enum dev_class cls);
+const char *fw_class_name(enum fw_class fw);

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of frameworks: data/frameworks.json. One table of features says for each member of the
+ * file and each --feature what type it has and where it goes. */
+#include "train/framework.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/doc.h"
+#include "base/mem.h"
+#include "base/opts.h"
+#include "base/units.h"
+#include "train/csv.h"
+
+static const char *const off_on[] = {"off", "on", NULL};
+static const char *const class_names[] = {"legacy", "eager", "fused", NULL};
+static const char *const attention_names[] = {"fa1", "fa2", "cudnn", "unfused", NULL};
+static const char *const graph_names[] = {"none", "partial", "full", NULL};
+static const char *const zero_names[] = {"none", "1", "2", "3", NULL};
+static const char *const kv_names[] = {"multiple", "replicate", NULL};
+static const char *const uneven_names[] = {"refuse", "share", NULL};
+static const char *const micro_names[] = {"groups", "rounds", NULL};
+static const char *const expert_names[] = {"expert-mesh", "in-data", NULL};
+
+enum feature_type { CHOICE, SWITCH, NUMBER, COUNT };
+
+static const struct feature {
+    const char *name;
+    size_t offset;
+    enum feature_type type;
+    const char *const *choices; /* CHOICE: of an enum that counts from 0; SWITCH: off, on */
+    double min, max;            /* NUMBER, COUNT */
+} features[] = {
+#define AT(member) offsetof(struct framework, member)
+    {"class", AT(cls), CHOICE, class_names, 0, 0},
+    {"attention", AT(attention), CHOICE, attention_names, 0, 0},
+    {"graphs", AT(graphs), CHOICE, graph_names, 0, 0},
+    {"zero", AT(zero), CHOICE, zero_names, 0, 0},
+    {"grad-bytes", AT(grad_bytes), NUMBER, NULL, 0.5, 8},
+    {"grad-store-bytes", AT(grad_store_bytes), NUMBER, NULL, 0.5, 8},
+    {"reduce-bytes", AT(reduce_bytes), NUMBER, NULL, 0.5, 8},
+    {"master-weights", AT(master_weights), SWITCH, off_on, 0, 0},
+    {"tp-overlap", AT(tp_overlap), SWITCH, off_on, 0, 0},
+    {"dp-overlap", AT(dp_overlap), SWITCH, off_on, 0, 0},
+    {"p2p-overlap", AT(p2p_overlap), SWITCH, off_on, 0, 0},
+    {"ep-overlap", AT(ep_overlap), SWITCH, off_on, 0, 0},
+    {"ep-dedup", AT(ep_dedup), SWITCH, off_on, 0, 0},
+    {"scatter-gather", AT(scatter_gather), SWITCH, off_on, 0, 0},
+    {"op-recompute", AT(op_recompute), SWITCH, off_on, 0, 0},
+    {"chunked-loss", AT(chunked_loss), SWITCH, off_on, 0, 0},
+    {"dropout", AT(dropout), SWITCH, off_on, 0, 0},
+    {"fp8-params", AT(fp8_params), SWITCH, off_on, 0, 0},
+    {"logit-bytes", AT(logit_bytes), NUMBER, NULL, 0, 64},
+    {"vocab-multiple", AT(vocab_multiple), COUNT, NULL, 0, 1 << 20},
+    {"kv", AT(kv), CHOICE, kv_names, 0, 0},
+    {"uneven", AT(uneven), CHOICE, uneven_names, 0, 0},
+    {"micro-batches", AT(micro), CHOICE, micro_names, 0, 0},
+    {"experts", AT(experts), CHOICE, expert_names, 0, 0},
+    {"moe-needs-sp", AT(moe_needs_sp), SWITCH, off_on, 0, 0},
+    {"batch-remainder", AT(batch_remainder), SWITCH, off_on, 0, 0},
+    {"fsdp-alone", AT(fsdp_alone), SWITCH, off_on, 0, 0},
+#undef AT
+};
+
+enum { NFEATURES = sizeof features / sizeof *features };
+
+const char *framework_feature_name(size_t i)
+{
+    return i < NFEATURES ? features[i].name : NULL;
+}
+
+static void *slot(const struct feature *feature, struct framework *framework)
+{
+    return (char *)framework + feature->offset;
+}
+
+/* ---- values from text and back ---- */
+
+static int set_choice(const struct feature *feature, struct framework *framework, const char *text,
+                      struct err *err)
+{
+    for (unsigned i = 0; feature->choices[i]; i++)
+        if (strcmp(feature->choices[i], text) == 0) {
+            if (feature->type == SWITCH)
+                *(bool *)slot(feature, framework) = i;
+            else
+                *(unsigned *)slot(feature, framework) = i;
+            return 0;
+        }
+    char *what = mem_printf("value of %s", feature->name);
+    opts_unknown(err, what, text, feature->choices);
+    free(what);
+    return -1;
+}
+
+static int set_number(const struct feature *feature, struct framework *framework, double value,
+                      struct err *err)
+{
+    bool inside = value >= feature->min && value <= feature->max; /* false for NaN too */
+    if (!inside || (feature->type == COUNT && value != (double)(uint64_t)value))
+        return err_add(err, ERR_USAGE, "%s is %g, it must be %s in %g..%g", feature->name, value,
+                       feature->type == COUNT ? "a whole number" : "a number", feature->min,
+                       feature->max);
+    if (feature->type == COUNT)
+        *(uint64_t *)slot(feature, framework) = (uint64_t)value;
+    else
+        *(double *)slot(feature, framework) = value;
+    return 0;
+}
+
+int framework_feature(struct framework *framework, const char *text, struct err *err)
+{
+    const char *names[NFEATURES + 1] = {0};
+    size_t length = strcspn(text, "=");
+    for (size_t i = 0; i < NFEATURES; i++) {
+        const struct feature *feature = &features[i];
+        names[i] = feature->name;
+        if (strlen(feature->name) != length || strncmp(feature->name, text, length) != 0) continue;
+        if (text[length] != '=')
+            return err_add(err, ERR_USAGE, "--feature: \"%s\" has no value; write %s=VALUE", text,
+                           text);
+        const char *value = text + length + 1;
+        if (feature->choices) return set_choice(feature, framework, value, err);
+        double number = 0;
+        if (units_read_double(feature->name, value, &number, err)) return -1;
+        return set_number(feature, framework, number, err);
+    }
+    char *word = mem_printf("%.*s", (int)length, text);
+    opts_unknown(err, "feature", word, names);
+    free(word);
+    return -1;
+}
+
+const char *framework_value(const struct framework *framework, size_t i, char *buf)
+{
+    const struct feature *feature = &features[i];
+    const void *at = (const char *)framework + feature->offset;
+    switch (feature->type) {
+    case CHOICE:
+        return feature->choices[*(const unsigned *)at];
+    case SWITCH:
+        return off_on[*(const bool *)at];
+    case NUMBER:
+        snprintf(buf, UNITS_TEXT, "%g", *(const double *)at);
+        return buf;
+    default:
+        snprintf(buf, UNITS_TEXT, "%g", (double)*(const uint64_t *)at);
+        return buf;
+    }
+}
+
+/* ---- the file ---- */
+
+static int read_member(struct doc *doc, const json_t *row, const struct feature *feature,
+                       struct framework *framework, struct err *err)
+{
+    struct err inner = ERR_INIT;
+    int result = 0, got = 0;
+    if (feature->type == NUMBER || feature->type == COUNT) {
+        double value = 0;
+        got = doc_double(doc, row, feature->name, feature->min, feature->max, &value, err);
+        if (got == 1) result = set_number(feature, framework, value, &inner);
+    } else {
+        const char *word = NULL;
+        got = doc_string(doc, row, feature->name, &word, err);
+        if (got == 1) result = set_choice(feature, framework, word, &inner);
+    }
+    if (result) doc_fault(doc, err, row, feature->name, "%s", inner.text);
+    err_release(&inner);
+    return got < 0 ? -1 : result;
+}
+
+/* Starts a row as a copy of an earlier one, if it says so. */
+static int read_like(struct doc *doc, const json_t *row, const struct framework_table *table,
+                     struct framework *framework, struct err *err)
+{
+    const char *like = NULL;
+    int got = doc_string(doc, row, "like", &like, err);
+    if (got <= 0) return got;
+    for (size_t i = 0; i < table->nrows; i++)
+        if (strcmp(table->rows[i].name, like) == 0) {
+            *framework = table->rows[i];
+            return 0;
+        }
+    return doc_fault(doc, err, row, "like", "there is no framework \"%s\" above this row", like);
+}
+
+/* A row that is like no other must name every feature. */
+static int check_complete(struct doc *doc, const json_t *row, struct err *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < NFEATURES; i++)
+        if (!json_object_get(row, "like") && !json_object_get(row, features[i].name))
+            result = doc_fault(doc, err, row, NULL, "\"%s\" is missing", features[i].name);
+    return result;
+}
+
+static int read_row(struct doc *doc, const json_t *row, const struct framework_table *table,
+                    struct framework *framework, struct err *err)
+{
+    const char *known[NFEATURES + 5] = {"name", "about", "source", "like"};
+    for (size_t i = 0; i < NFEATURES; i++)
+        known[4 + i] = features[i].name;
+    *framework = (struct framework){0};
+    int result = doc_keys(doc, row, known, err);
+    result |= read_like(doc, row, table, framework, err) | check_complete(doc, row, err);
+    static const char *const words[] = {"name", "about", "source"};
+    const char **to[] = {&framework->name, &framework->about, &framework->source};
+    for (size_t i = 0; i < 3; i++) {
+        *to[i] = "";
+        int got = doc_string(doc, row, words[i], to[i], err);
+        if (got == 0) got = doc_fault(doc, err, row, NULL, "\"%s\" is missing", words[i]);
+        result |= got < 0 ? -1 : 0;
+    }
+    for (size_t i = 0; i < NFEATURES; i++)
+        result |= read_member(doc, row, &features[i], framework, err);
+    for (size_t i = 0; i < table->nrows; i++)
+        if (strcmp(table->rows[i].name, framework->name) == 0)
+            result = doc_fault(doc, err, row, "name", "the name \"%s\" is taken", framework->name);
+    return result;
+}
+
+static int read_table(struct doc *doc, struct framework_table *table, struct err *err)
+{
+    static const char *const known[] = {"schema", "about", "frameworks", NULL};
+    json_t *rows = NULL;
+    uint64_t schema = 0;
+    if (!json_is_object(doc->root))
+        return err_add(err, ERR_USAGE, "%s:1: must be an object", doc->path);
+    int result = doc_keys(doc, doc->root, known, err);
+    int got = doc_uint(doc, doc->root, "schema", 1, 1, &schema, err);
+    if (got == 0) got = doc_fault(doc, err, doc->root, NULL, "\"schema\" is missing; it is 1");
+    result |= got < 0 ? -1 : 0;
+    got = doc_child(doc, doc->root, "frameworks", JSON_ARRAY, &rows, err);
+    if (got == 0) got = doc_fault(doc, err, doc->root, NULL, "\"frameworks\" is missing");
+    if (got < 0) return -1;
+    table->rows = mem_calloc(json_array_size(rows), sizeof *table->rows);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        if (!json_is_object(row)) {
+            result = doc_fault_item(doc, err, rows, i, "a framework must be an object");
+            continue;
+        }
+        result |= read_row(doc, row, table, &table->rows[table->nrows], err);
+        table->nrows++;
+    }
+    return result;
+}
+
+int framework_read(struct framework_table *table, const char *path, struct err *err)
+{
+    *table = (struct framework_table){0};
+    char *found = path ? mem_strdup(path) : csv_shipped("frameworks.json");
+    if (!found) return err_add(err, ERR_FAILED, "the shipped file data/frameworks.json is missing");
+    struct doc *doc = mem_calloc(1, sizeof *doc);
+    table->doc = doc;
+    int result = doc_read(doc, found, err);
+    if (result == 0) result = read_table(doc, table, err);
+    free(found);
+    if (result) framework_release(table);
+    return result;
+}
+
+void framework_release(struct framework_table *table)
+{
+    free(table->rows);
+    if (table->doc) doc_release(table->doc);
+    free(table->doc);
+    *table = (struct framework_table){0};
+}
+
+const struct framework *framework_find(const struct framework_table *table, const char *name,
+                                       struct err *err)
+{
+    const char **names = mem_calloc(table->nrows + 1, sizeof *names);
+    const struct framework *found = NULL;
+    for (size_t i = 0; i < table->nrows; i++) {
+        names[i] = table->rows[i].name;
+        if (strcmp(names[i], name) == 0) found = &table->rows[i];
+    }
+    if (!found) opts_unknown(err, "framework", name, names);
+    free(names);
+    return found;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a training framework does and demands: one row of data/frameworks.json. A row holds the
+ * features that time and memory depend on and the rules the framework checks; the user changes
+ * single features with --feature. No code knows a framework by its name. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "train/job.h"
+
+/* What a framework does when heads of keys and values are fewer than tensor-parallel ranks. */
+enum kv_rule { KV_MULTIPLE, KV_REPLICATE }; /* kv % tp = 0; or also tp % kv = 0, then copies */
+
+/* What it does with layers that the chunks of a pipeline do not divide. */
+enum uneven_rule { UNEVEN_REFUSE, UNEVEN_SHARE };
+
+/* What it asks of the number of micro-batches m of a pipeline of p stages. */
+enum micro_rule {
+    MICRO_GROUPS, /* interleaved: m a multiple of p; else any (Megatron) */
+    MICRO_ROUNDS, /* m >= p unless interleaved; then m % max(1, m / p) = 0 (PyTorch) */
+};
+
+enum ep_rule {
+    EP_EXPERT_MESH, /* world % (etp ep pp) = 0; not with fp16 (Megatron) */
+    EP_IN_DATA,     /* ep divides dp cp tp, and ep >= tp (torchtitan) */
+};
+
+/* The default sharding of optimizer, gradients and weights. */
+enum zero_level { ZERO_NONE, ZERO_1, ZERO_2, ZERO_3 };
+
+struct framework {
+    const char *name; /* strings are owned by the table */
+    const char *about, *source;
+
+    /* Features: what it does. */
+    enum fw_class cls;
+    enum attn_kernel attention;
+    enum graphs graphs;
+    enum zero_level zero;    /* unless the strategy says otherwise */
+    double grad_bytes;       /* per gradient on the wire */
+    double grad_store_bytes; /* and in memory: 4 for fp32 main gradients */
+    double reduce_bytes;     /* FSDP: per gradient in the reduce-scatter */
+    bool master_weights;     /* fp32 copy of 16-bit weights in the optimizer */
+    bool tp_overlap, dp_overlap, p2p_overlap, ep_overlap;
+    bool ep_dedup;       /* the dispatcher sends a token to a host once (DeepEP, HybridEP) */
+    bool scatter_gather; /* p2p messages are cut over tensor ranks */
+    bool op_recompute;   /* "selective" saves per operator (SAC), not the attention core alone */
+    bool chunked_loss;   /* the logits are never whole */
+    bool dropout;        /* masks are kept for the backward pass */
+    bool fp8_params;     /* with fp8 or fp4: weights are gathered in 1 byte */
+    double logit_bytes;  /* held per logit at the peak */
+    uint64_t vocab_multiple; /* V is padded to a multiple of this x tp; 1 pads to tp; 0: never */
+
+    /* Rules: what it demands. */
+    enum kv_rule kv;
+    enum uneven_rule uneven;
+    enum micro_rule micro;
+    enum ep_rule experts;
+    bool moe_needs_sp;    /* MoE with tp > 1 runs with sequence parallelism only */
+    bool batch_remainder; /* a rank's batch need not divide by the micro-batch (Composer) */
+    bool fsdp_alone;      /* FSDP not with pipeline, expert parallelism, or ZeRO-1 */
+};
+
+struct framework_table {
+    struct framework *rows;
+    size_t nrows;
+    void *doc;
+};
+
+/* Reads the shipped table, or the one at `path` if not NULL. Returns 0, or -1 with all faults. */
+int framework_read(struct framework_table *table, const char *path, struct err *err);
+void framework_release(struct framework_table *table);
+
+/* The row of that name; NULL with a sentence that lists the names. */
+const struct framework *framework_find(const struct framework_table *table, const char *name,
+                                       struct err *err);
+
+/* Sets one feature from "NAME=VALUE" ("attention=fa2", "tp-overlap=on"), names and values as in the
+ * file. Returns -1 with a sentence that lists the names, or the values. */
+int framework_feature(struct framework *framework, const char *text, struct err *err);
+
+/* Name of feature i of the table, NULL behind the last. */
+const char *framework_feature_name(size_t i);
+
+/* The value of feature i as text ("on", "fa2", "4"), into `buf` of UNITS_TEXT bytes. */
+const char *framework_value(const struct framework *framework, size_t i, char *buf);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory of one GPU of each pipeline stage: what is held all the time, what each micro-batch in
+ * flight adds, and the peak at each moment of a step. Formulas: Korthikanti et al. 2022
+ * (activations 34 s b h + 5 a s^2 b per layer), Rajbhandari et al. 2020 (ZeRO), Megatron-LM
+ * theoretical_memory_usage.py (micro-batches in flight). Overheads of allocator and driver were set
+ * on the memory columns of the training tables. */
+#pragma once
+
+#include "train/constants.h"
+#include "train/job.h"
+
+enum moment {
+    MOMENT_INIT,
+    MOMENT_FORWARD,
+    MOMENT_BACKWARD,
+    MOMENT_OPTIMIZER,
+    MOMENT_SAVE,
+    NMOMENTS
+};
+
+/* Bytes on one GPU of a stage. */
+struct stage_memory {
+    double weights, gradients, optimizer; /* held, after sharding */
+    double activations;                   /* of all micro-batches in flight */
+    double live;                          /* a layer that is being recomputed or differentiated */
+    double logits;                        /* last stage */
+    double gathered;                      /* FSDP and ZeRO-3: one whole layer, embedding and head */
+    double moment[NMOMENTS];              /* peak of what is allocated */
+    double peak;                          /* the largest of init to optimizer */
+    double in_flight;                     /* micro-batches */
+};
+
+struct memory {
+    uint32_t stage;            /* the one that needs most */
+    struct stage_memory worst; /* its figures */
+    double allocated, reserved,
+        smi; /* bytes: framework, its allocator's pool, as nvidia-smi shows */
+    double capacity;
+};
+
+/* What nvidia-smi shows, bytes: never less than the pool, which is part of it. `smi` alone is a
+ * formula of its own, fitted apart. */
+static inline double memory_smi(const struct memory *memory)
+{
+    return memory->smi > memory->reserved ? memory->smi : memory->reserved;
+}
+
+enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_NO };
+
+struct stage_memory memory_stage(const struct job *job, const struct constants *c, uint32_t stage);
+struct memory memory_predict(const struct job *job, const struct constants *c);
+
+/* Does not fit: the allocator's pool exceeds the card. Tight: less than a tenth is left. */
+enum verdict memory_verdict(const struct memory *memory);
+
+/* Bytes per token and layer that a micro-batch leaves behind for backward. */
+double memory_dense_layer_B(const struct job *job);
+double memory_moe_layer_B(const struct job *job);
+
+/* Micro-batches in flight on a stage, in units of the whole stage's layers. */
+double memory_in_flight(const struct job *job, uint32_t stage);
+
+const char *moment_name(enum moment moment);
+const char *verdict_name(enum verdict verdict);
