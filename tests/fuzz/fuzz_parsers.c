@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Feeds damaged files to the parsers of models and topologies. Every shipped file is a seed; an
+ * input is a seed with a few mutations. What is accepted must make sense, what is refused must come
+ * with sentences that name the file. Inputs depend on (seed, iteration) alone, so that --only
+ * repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/doc.h"
+#include "base/mem.h"
+#include "base/opts.h"
+#include "base/rng.h"
+#include "base/ship.h"
+#include "net/topo.h"
+#include "train/model.h"
+
+enum { HANG_S = 20 }; /* an input that takes longer is a fault */
+
+struct request {
+    uint64_t seed, only;
+    double time_s;
+};
+
+static const struct opts_row options[] = {
+    {.name = "seconds",
+     .type = OPTS_TIME_S,
+     .offset = offsetof(struct request, time_s),
+     .value = "3",
+     .plain_seconds = true,
+     .arg = "TIME",
+     .help = "how long"},
+    {.name = "seed",
+     .type = OPTS_UINT,
+     .offset = offsetof(struct request, seed),
+     .value = "1",
+     .arg = "N",
+     .help = "start of the random numbers"},
+    {.name = "only",
+     .type = OPTS_UINT,
+     .offset = offsetof(struct request, only),
+     .arg = "N",
+     .help = "this iteration alone; its input is written to stdout"},
+    {.name = NULL},
+};
+
+/* ---- seeds ---- */
+
+struct seed {
+    char *path;
+    struct doc doc;
+    bool topology;
+};
+
+struct seeds {
+    struct seed *items;
+    size_t count, cap;
+    struct accel_table table;
+};
+
+static void add_folder(struct seeds *seeds, const char *folder, bool topology, struct err *err)
+{
+    char **names = ship_names(folder, ".json", NULL);
+    for (char **name = names; *name; name++) {
+        struct seed seed = {.path = ship_find(folder, *name, ".json"), .topology = topology};
+        if (seed.path && doc_read(&seed.doc, seed.path, err) == 0) {
+            MEM_GROW(seeds->items, seeds->count, seeds->cap);
+            seeds->items[seeds->count++] = seed;
+        } else {
+            free(seed.path);
+        }
+    }
+    ship_names_free(names);
+}
+
+/* ---- mutations: each works on a NUL-ended text and returns a new one ---- */
+
+typedef char *mutate_fn(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds);
+
+static size_t below(struct rng *rng, size_t n)
+{
+    return n ? (size_t)rng_below(rng, n) : 0;
+}
+
+/* text[0, from) + middle + text[to, bytes) */
+static char *splice(const char *text, size_t bytes, size_t from, size_t to, const char *middle)
+{
+    return mem_printf("%.*s%s%.*s", (int)from, text, middle, (int)(bytes - to), text + to);
+}
+
+static char *flip_byte(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
+{
+    (void)seeds;
+    char *copy = mem_strdup(text);
+    if (bytes) {
+        copy[below(rng, bytes)] ^= (char)(1 << below(rng, 8));
+    }
+    return copy;
+}
+
+static char *drop_range(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
+{
+    (void)seeds;
+    size_t from = below(rng, bytes), length = below(rng, 40);
+    size_t to = from + length < bytes ? from + length : bytes;
+    return splice(text, bytes, from, to, "");
+}
+
+static char *drop_line(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
+{
+    (void)seeds;
+    size_t from = below(rng, bytes);
+    from += strcspn(text + from, "\n");
+    size_t length = from < bytes ? strcspn(text + from + 1, "\n") + 1 : 0;
+    return splice(text, bytes, from, from + length, "");
+}
+
+/* Puts one of `words` in the place of a value (what stands behind a colon or comma). */
+static char *put_value(const char *text, size_t bytes, struct rng *rng, const char *word)
+{
+    size_t from = below(rng, bytes);
+    from += strcspn(text + from, ":,[");
+    from += from < bytes;
+    size_t space = strspn(text + from, " \n");
+    size_t to = from + space + strcspn(text + from + space, ",]}\n");
+    return splice(text, bytes, from, to, word);
+}
+
+static char *edge_value(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
+{
+    (void)seeds;
+    static const char *const words[] = {"0",
+                                        "1",
+                                        "2",
+                                        "3",
+                                        "7",
+                                        "-1",
+                                        "0.5",
+                                        "1e-300",
+                                        "1e308",
+                                        "1e999",
+                                        "65536",
+                                        "1000000",
+                                        "2147483648",
+                                        "4294967296",
+                                        "9223372036854775807",
+                                        "99999999999999999999",
+                                        "true",
+                                        "false",
+                                        "null",
+                                        "[]",
+                                        "{}",
+                                        "[1,2]",
+                                        "\"\"",
+                                        "\"sliding_attention\"",
+                                        "\"llama\"",
+                                        "\"t5\"",
+                                        "\"deepseek_v3\"",
+                                        "\"\\u0000\"",
+                                        "\"\\ud800\"",
+                                        "{\"model_type\":\"llama\"}"};
+    return put_value(text, bytes, rng, words[below(rng, sizeof words / sizeof *words)]);
+}
+
+/* A stretch of some seed, from line to line, put in between. */
+static char *foreign_lines(const char *text, size_t bytes, struct rng *rng,
+                           const struct seeds *seeds)
+{
+    const struct doc *other = &seeds->items[below(rng, seeds->count)].doc;
+    size_t from = below(rng, other->bytes);
+    from += strcspn(other->text + from, "\n");
+    size_t length = below(rng, 200);
+    length = from + length < other->bytes ? length : other->bytes - from;
+    char *middle = mem_printf("%.*s", (int)length, other->text + from);
+    size_t at = below(rng, bytes);
+    at += strcspn(text + at, "\n");
+    char *result = splice(text, bytes, at, at, middle);
+    free(middle);
+    return result;
+}
+
+static char *deepen(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
+{
+    (void)seeds;
+    size_t depth = (size_t)1 << below(rng, 13), at = below(rng, bytes);
+    char *middle = mem_calloc(depth + 1, 1);
+    memset(middle, below(rng, 2) ? '[' : '{', depth);
+    char *result = splice(text, bytes, at, at, middle);
+    free(middle);
+    return result;
+}
+
+/* The likely ones stand more than once. */
+static mutate_fn *const mutations[] = {edge_value, edge_value,    edge_value, drop_line, drop_line,
+                                       drop_range, foreign_lines, flip_byte,  deepen};
+
+static char *make_input(const struct seed *seed, struct rng *rng, const struct seeds *seeds)
+{
+    char *text = mem_strdup(seed->doc.text);
+    for (size_t i = 1 + below(rng, 4); i > 0; i--) {
+        mutate_fn *mutate = mutations[below(rng, sizeof mutations / sizeof *mutations)];
+        char *next = mutate(text, strlen(text), rng, seeds);
+        free(text);
+        text = next;
+    }
+    return text;
+}
+
+/* ---- what must hold ---- */
+
+static int complain(const char *what, const char *text)
+{
+    fprintf(stderr, "fuzz_parsers: %s: %.300s\n", what, text);
+    return 1;
+}
+
+/* Sentences of a refusal: at least one, each naming the file, none endless. */
+static int check_refusal(const struct err *err)
+{
+    if (err->count == 0 || err->code != ERR_USAGE) {
+        return complain("refused without a sentence", err->text ? err->text : "");
+    }
+    for (const char *line = err->text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "fuzz.json:", 10) != 0) {
+            return complain("a sentence without the file", line);
+        }
+        if (strcspn(line, "\n") > 3000) {
+            return complain("a sentence without end", line);
+        }
+    }
+    return 0;
+}
+
+static int check_model(const struct model *m)
+{
+    uint64_t sum = 0, layers = 0;
+    for (int part = 0; part < MODEL_PARTS; part++) {
+        sum += m->once[part];
+    }
+    for (size_t i = 0; i < m->nkinds; i++) {
+        sum += m->kinds[i].copies * model_kind_params(&m->kinds[i]);
+        layers += m->kinds[i].copies;
+    }
+    if (sum != m->params || layers != m->layers || m->active > m->params) {
+        return complain("counts do not add up", m->family);
+    }
+    return m->heads % m->kv_heads || m->head_dim == 0 ? complain("heads", m->family) : 0;
+}
+
+static int check_topo(const struct topo *t)
+{
+    double nic_Bps = topo_nic_Bps(t);
+    if (topo_gpus(t) == 0 || topo_domain(t) > topo_gpus(t) || topo_domain(t) == 0) {
+        return complain("no accelerators", t->name ? t->name : "");
+    }
+    if (!(nic_Bps >= 0 && isfinite(nic_Bps)) || !(t->oversubscribed >= 1)) {
+        return complain("a network that cannot be", t->name ? t->name : "");
+    }
+    char *about = topo_describe(t);
+    int bad = *about ? 0 : complain("nothing to say", t->name);
+    free(about);
+    return bad;
+}
+
+static int try_model(const char *text, struct err *err)
+{
+    struct model model;
+    int bad = model_parse(&model, "fuzz.json", text, strlen(text), err);
+    bad = bad < 0 ? check_refusal(err) : check_model(&model);
+    model_release(&model);
+    return bad;
+}
+
+static int try_topology(const char *text, const struct accel_table *table, struct err *err)
+{
+    struct doc doc;
+    struct topo topo = {0};
+    if (doc_parse(&doc, "fuzz.json", text, strlen(text), err) < 0) {
+        return check_refusal(err);
+    }
+    int bad = topo_parse(&topo, &doc, table, err);
+    bad = bad < 0 ? check_refusal(err) : check_topo(&topo);
+    topo_release(&topo);
+    doc_release(&doc);
+    return bad;
+}
+
+/* Runs one iteration; *accepted is added to. Returns 1 if something does not hold. */
+static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration, bool show,
+                   uint64_t *accepted)
+{
+    struct rng rng;
+    rng_init(&rng, rng_mix(seed) ^ iteration);
+    const struct seed *chosen = &seeds->items[below(&rng, seeds->count)];
+    char *text = make_input(chosen, &rng, seeds);
+    if (show) {
+        fputs(text, stdout);
+    }
+    struct err err = ERR_INIT;
+    int bad = chosen->topology ? try_topology(text, &seeds->table, &err) : try_model(text, &err);
+    *accepted += err.count == 0;
+    err_release(&err);
+    free(text);
+    return bad;
+}
+
+/* ---- the loop ---- */
+
+struct progress {
+    uint64_t iteration, accepted;
+    bool bad;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void loop(const struct seeds *seeds, const struct request *request, struct progress *shared)
+{
+    for (double end = now_s() + request->time_s; now_s() < end && !shared->bad;) {
+        alarm(HANG_S);
+        shared->bad = iterate(seeds, request->seed, shared->iteration, false, &shared->accepted);
+        shared->iteration += !shared->bad;
+    }
+}
+
+/* In a child, so that this process lives to say which input it was. */
+static int run(const struct seeds *seeds, const struct request *request)
+{
+    struct progress *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return complain("no shared memory", "mmap");
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        loop(seeds, request, shared);
+        _exit(shared->bad);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    printf("%" PRIu64 " inputs from %zu seeds, %" PRIu64 " accepted\n", shared->iteration,
+           seeds->count, shared->accepted);
+    if (status != 0) {
+        fprintf(stderr, "fuzz_parsers: %s; repeat with --seed %" PRIu64 " --only %" PRIu64 "\n",
+                WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "a fault", request->seed,
+                shared->iteration);
+        return 1;
+    }
+    /* a harness that refuses everything, or nothing, tests one half */
+    if (shared->accepted == 0 || shared->accepted == shared->iteration) {
+        return complain("inputs are all alike", "change the mutations");
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {0};
+    struct seeds seeds = {0};
+    struct opts opts;
+    struct err err = ERR_INIT;
+    int status = opts_parse(&opts, options, &request, argc, argv, &err) < 0 ? 2 : 0;
+    if (status == 0 && accel_read(&seeds.table, NULL, &err) == 0) {
+        add_folder(&seeds, "models", false, &err);
+        add_folder(&seeds, "topologies", true, &err);
+        uint64_t ignored = 0;
+        status = err.count ? 1
+                 : opts_is_set(&opts, "only")
+                     ? iterate(&seeds, request.seed, request.only, true, &ignored)
+                     : run(&seeds, &request);
+    }
+    status = err.count ? (int)err.code : status;
+    err_print(&err, "fuzz_parsers");
+    err_release(&err);
+    opts_release(&opts);
+    for (size_t i = 0; i < seeds.count; i++) {
+        doc_release(&seeds.items[i].doc);
+        free(seeds.items[i].path);
+    }
+    free(seeds.items);
+    accel_release(&seeds.table);
+    return status;
+}

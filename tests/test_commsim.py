@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Transcripts of commsim: what newcomers to the simulator tripped over, as commands and what must
+come out.
+
+Usage: test_commsim.py PROGRAM [unittest arguments]"""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "topologies")
+
+
+class Case(unittest.TestCase):
+    def run_it(self, line, code=0, **kwargs):
+        """Runs a command line; its exit status must be `code`."""
+        done = subprocess.run([PROGRAM, *line.split()], stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, timeout=60, **kwargs)
+        self.assertEqual(done.returncode, code, f"{line}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def refused(self, line, *words, code=2, **kwargs):
+        done = self.run_it(line, code, **kwargs)
+        for word in words:
+            self.assertIn(word, done.stderr, line)
+        return done
+
+    def meta(self, line):
+        return json.loads(self.run_it(line + " --json -").stdout)["meta"]
+
+    def rows(self, line):
+        return list(csv.DictReader(self.run_it(line + " --csv -").stdout.splitlines()))
+
+
+class Network(Case):
+    def oversubscribed(self, ratio, folder):
+        with open(os.path.join(SHIPPED, "dgx-h100.json"), encoding="utf-8") as file:
+            topology = json.load(file)
+        topology["hosts"] = 4
+        topology["network"]["oversubscribed"] = ratio
+        path = os.path.join(folder, f"over{ratio}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(topology, file)
+        return path
+
+    def test_every_sharding_feels_the_network(self):
+        with tempfile.TemporaryDirectory() as folder:
+            one, eight = self.oversubscribed(1, folder), self.oversubscribed(8, folder)
+            for strategy in ("dp32", "zero1", "zero3", "fsdp", "fsdp8x4"):
+                line = f"--model llama3-70b --strategy {strategy} --topo "
+                before, after = self.meta(line + one), self.meta(line + eight)
+                self.assertGreater(after["step_s"], 1.01 * before["step_s"], strategy)
+            self.assertIn("1:8 oversubscribed", after["cluster"])
+            self.assertNotIn("oversubscribed", before["cluster"])
+            inside = "--gpus 8 --strategy fsdp --topo "
+            self.assertEqual(self.meta(inside + one)["step_s"], self.meta(inside + eight)["step_s"])
+
+
+class Numbers(Case):
+    def test_one_mfu(self):
+        """step and compare divide by the same peak, and name it."""
+        for topo, precision, unit in (("dgx-h100", "bf16", "bf16"), ("dgx-h100", "fp8", "fp8"),
+                                      ("dgx-b200", "mxfp8", "fp8"), ("dgx-b200", "nvfp4", "fp4"),
+                                      ("dgx-a100", "tf32", "tf32"), ("dgx-h100", "fp32", "fp32")):
+            job = f"--topo {topo} --strategy tp8 --precision {precision}"
+            step, row = self.meta(job), self.rows("compare " + job)[0]
+            self.assertAlmostEqual(step["mfu_pct"], float(row["mfu_pct"]), 6, job)
+            self.assertLess(step["mfu_pct"], 100, job)
+            self.assertEqual(step["peak_unit"], unit, job)
+            self.assertEqual(row["peak_unit"], unit, job)
+            self.assertIn(f"the dense {unit} peak", self.run_it(job).stdout)
+
+    def test_one_nvidia_smi(self):
+        for strategy in ("fsdp", "tp8", "dp8zero1", "pp8"):
+            job = f"--topo dgx-h100 --strategy {strategy}"
+            step, text = self.meta(job), self.run_it("memory " + job).stdout
+            found = re.search(r"([\d.]+) reserved .*, ([\d.]+) in nvidia-smi", text)
+            reserved, smi = float(found[1]), float(found[2])
+            self.assertGreaterEqual(smi, reserved, job)
+            self.assertAlmostEqual(step["memory_nvidia_smi_GiB"], smi, delta=0.051)
+            self.assertAlmostEqual(step["memory_reserved_GiB"], reserved, delta=0.051)
+
+    def test_zero_levels_hold_ever_less(self):
+        for model in ("llama3-8b", "llama3.2-1b", "mixtral-8x7b"):
+            held = [self.meta(f"--topo dgx-h100x2 --model {model} --strategy {s}")
+                    ["memory_allocated_GiB"] for s in ("zero0", "zero1", "zero2", "zero3")]
+            self.assertEqual(held, sorted(held, reverse=True), model)
+        one = [self.rows(f"memory --topo dgx-h100 --gpus 1 --strategy {s}")[0]
+               for s in ("zero1", "zero2")]
+        self.assertEqual(one[0]["peak_GiB"], one[1]["peak_GiB"])
+        self.assertEqual(float(one[1]["gathered_GiB"]), 0)
+
+    def test_zero_bubble_needs_micro_batches(self):
+        """With one micro-batch the first stage waits for p - 1 forwards and p - 1 backwards."""
+        job = "--topo dgx-h100 --strategy pp8 --seq 8K --schedule "
+        left = {}
+        for schedule in ("1f1b", "zb", "zb-2p"):
+            left[schedule] = [self.bubble(f"{job}{schedule} --accumulation {m}")
+                              for m in (1, 4, 8, 14, 15, 64)]
+        for schedule in ("zb", "zb-2p"):
+            self.assertAlmostEqual(left[schedule][0] / left["1f1b"][0], 2 / 3, 6)
+            self.assertEqual(left[schedule], sorted(left[schedule], reverse=True))
+        for zb, zb2 in zip(left["zb"], left["zb-2p"]):
+            self.assertLessEqual(zb2, zb)
+        self.assertGreater(left["zb-2p"][3], 0)
+        self.assertEqual(left["zb-2p"][4:], [0, 0])
+
+    def bubble(self, line):
+        rows = {row["key"]: float(row["time_ms"]) for row in self.rows(line)}
+        return rows.get("bubble", 0)
+
+    def test_machine_factor_is_bounded(self):
+        for factor in ("1e308", "0", "-1", "0.05", "11"):
+            self.refused(f"--topo dgx-h100 --machine-factor {factor}", "0.1..10")
+        self.run_it("--topo dgx-h100 --machine-factor 10")
+
+
+class Advice(Case):
+    def test_remedies_are_legal(self):
+        """What "to fit" proposes can be run: with ep it goes without ep, in Megatron."""
+        for topo in ("dgx-h100x2", "dgx-h100x4"):
+            job = f"--topo {topo} --model mixtral-8x7b --strategy "
+            note = re.search("to fit: (.*)", self.run_it(job + "ep4").stdout)[1]
+            self.assertIn("fsdp without expert parallelism (ep 1), with full recomputation", note)
+            self.refused(job + "ep4fsdp", "nearest: ep 1")
+            reserved = self.meta(job + "fsdp --recompute full")["memory_reserved_GiB"]
+            self.assertIn(f"{reserved:.1f} GiB", note)
+
+    def test_proposed_layers_are_legal(self):
+        """Each number that stage-ends proposes is taken when it is given."""
+        proposed = 0
+        for pp, vpp, first, last in ((2, 1, 40, 0), (4, 1, 31, 31), (4, 1, 0, 30), (8, 1, 3, 0),
+                                     (4, 2, 12, 2), (4, 2, 4, 2), (5, 1, 31, 0), (2, 2, 40, 0),
+                                     (8, 1, 1, 2), (8, 1, 9, 16)):
+            line = f"--topo dgx-h100x5 --strategy pp{pp}vpp{vpp} --global-batch 3200 "
+            ends = lambda a, b: "".join(f"--{name}-stage-layers {n} " for name, n in
+                                        (("first", a), ("last", b)) if n)
+            done = self.refused(line + ends(first, last), "stage-ends")
+            for number in re.search(r"nearest: ([\d or]+) in", done.stderr)[1].split(" or "):
+                both = first and last
+                a = vpp if both else int(number) if first else 0
+                self.run_it(line + ends(a, int(number) - a if last else 0))
+                proposed += 1
+        self.assertGreater(proposed, 10)
+
+    def test_bands_only_where_runs_are_alike(self):
+        self.assertIn("over 196 published runs", self.run_it("--topo dgx-h100").stdout)
+        for line in ("--topo hgx-mi300x", "--topo cpu2 --precision fp32 --model llama3.2-1b",
+                     "--topo dgx-h100x1024 --strategy tp8"):
+            done = self.run_it(line)
+            self.assertIn("no published run of this kind", done.stdout, line)
+            self.assertNotIn("error_p90_pct", self.meta(line), line)
+        self.assertIn("error_p90_pct", self.meta("--topo dgx-h100"))
+
+    def test_the_largest_part_is_named(self):
+        for line in ("tp8", "fsdp", "pp8 --accumulation 1", "dp8"):
+            rows = self.rows(f"--topo dgx-h100 --strategy {line}")
+            largest = max(rows[:-1], key=lambda row: float(row["time_ms"]))
+            text = self.run_it(f"--topo dgx-h100 --strategy {line}").stdout
+            limit = re.search("limited by (.*?) is ", text)[1]
+            self.assertTrue(limit.endswith(largest["part"]), f"{line}: {limit}")
+
+    def test_wrong_unit(self):
+        for topo in ("dgx-a100", "dgx-h100"):
+            self.refused(f"--topo {topo} --precision mxfp8", "scales by blocks", "legal: bf16")
+        self.refused("--topo dgx1-v100 --precision bf16", "needs a bf16 unit", "legal: fp16")
+
+
+class Compare(Case):
+    def test_baseline_fits(self):
+        rows = self.rows("compare --topo dgx-h100 --strategy fsdp,tp8,dp8 --model llama3-8b")
+        fits = [row for row in rows if row["memory_verdict"] != "does not fit"]
+        self.assertTrue(0 < len(fits) < len(rows))
+        self.assertEqual(min(float(row["slower_x"]) for row in fits), 1)
+        rows = self.rows("compare --topo dgx-h100 --strategy dp8,tp2 --model llama3-405b")
+        self.assertEqual(min(float(row["slower_x"]) for row in rows), 1)
+
+    def test_faults_before_the_table(self):
+        line = "compare --topo {} --strategy fsdp,tp8 {}"
+        done = self.refused(line.format("nowhere,dgx-h100", ""), "nowhere")
+        self.assertEqual(done.stderr.count("unknown topology"), 1)
+        self.assertEqual(done.stdout.count("not possible"), 2)
+        done = self.refused(line.format("dgx-h100,,dgx-a100", ""), "name 2 of 3")
+        self.assertEqual(done.stdout, "")
+        done = self.refused(line.format("dgx-h100", "--plot c.pdf"), ".png", "c.pdf")
+        self.assertEqual(done.stdout, "")
+
+
+class Command(Case):
+    def test_memory_uses_all_options_or_none(self):
+        self.refused("memory --model 7b --strategy tp3 --seq 5", "--strategy needs", "--seq needs")
+        self.refused("memory --model 7b --nodes 2", "--nodes needs")
+        self.assertIn("4 B", self.run_it("memory --model 7b --gpus 8").stdout)
+
+    def test_a_preset_is_a_preset(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "llama3-8b"))
+            with open(os.path.join(folder, "llama3-70b"), "w", encoding="utf-8") as file:
+                file.write("{}")
+            for name in ("llama3-8b", "llama3-70b"):
+                self.run_it(f"model {name}", cwd=folder)
+                self.run_it(f"model ./{name}", code=2, cwd=folder)
+            before = self.run_it("--topo dgx-h100", cwd=folder).stdout
+            for table in ("constants.csv", "bands.csv", "frameworks.json"):
+                with open(os.path.join(folder, table), "w", encoding="utf-8") as file:
+                    file.write("no table\n")
+            self.assertEqual(self.run_it("--topo dgx-h100", cwd=folder).stdout, before)
+
+    def test_nothing_scored_is_a_failure(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.csv")
+            for text, code, words in (("a,b\n1,2\n", 2, ["has no column"]),
+                                      ("id,framework\nx,y\n", 2, ["has no column gpu"])):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                for command in ("validate training {} --require median=50", "fit {}",
+                                "validate training {}"):
+                    self.refused(command.format(path), "no row could be scored", *words, code=code)
+
+    def test_csv_on_stdout(self):
+        for line in ("--topo dgx-h100", "memory --topo dgx-h100", "memory --model 7b",
+                     "validate training", "constants", "compare --topo dgx-h100 --strategy fsdp"):
+            rows = self.rows(line)
+            self.assertTrue(rows, line)
+            self.assertTrue(all(None not in row for row in rows), line)
+
+    def test_full_disk(self):
+        for line in ("--help", "--version", "model", "--topo dgx-h100", "memory --help"):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([PROGRAM, *line.split()], stdout=full, text=True,
+                                      stderr=subprocess.PIPE, check=False)
+            self.assertEqual(done.returncode, 1, line)
+            self.assertTrue(done.stderr, line)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
