@@ -362,3 +362,24 @@ int doc_keys(struct doc *doc, const json_t *object, const char *const *known, st
     }
     return result;
 }
+
+int doc_table(struct doc *doc, const char *const *known, const char *name, json_t **rows,
+              struct err *err)
+{
+    uint64_t schema = 0;
+    *rows = NULL;
+    if (!json_is_object(doc->root)) {
+        return err_add(err, ERR_USAGE, "%s:1: must be an object", doc->path);
+    }
+    int result = doc_keys(doc, doc->root, known, err);
+    int got = doc_uint(doc, doc->root, "schema", 1, 1, &schema, err);
+    if (got == 0) {
+        got = doc_fault(doc, err, doc->root, NULL, "\"schema\" is missing; it is 1");
+    }
+    result |= got < 0 ? -1 : 0;
+    got = doc_child(doc, doc->root, name, JSON_ARRAY, rows, err);
+    if (got == 0) {
+        got = doc_fault(doc, err, doc->root, NULL, "\"%s\" is missing", name);
+    }
+    return got < 0 ? -1 : result;
+}

@@ -59,3 +59,8 @@ int doc_child(struct doc *doc, const json_t *object, const char *key, json_type 
 /* Refuses members of `object` that are not in `known` (ended by NULL): one sentence each, with the
  * nearest known name and all of them. Returns 0 or -1. */
 int doc_keys(struct doc *doc, const json_t *object, const char *const *known, struct err *err);
+
+/* A document that is a table: {"schema": 1, NAME: [rows]} with no members but `known`. Adds every
+ * fault; -1 if there was one. *rows is NULL when the rows themselves cannot be read. */
+int doc_table(struct doc *doc, const char *const *known, const char *name, json_t **rows,
+              struct err *err);

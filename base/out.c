@@ -501,6 +501,21 @@ int out_add(struct out *out, enum out_format format, const char *path, bool over
     return 0;
 }
 
+static bool is_stdout(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
+int out_add_asked(struct out *out, const char *json, const char *csv, bool overwrite,
+                  struct err *err)
+{
+    bool taken = is_stdout(json) || is_stdout(csv);
+    int bad = taken ? 0 : out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
+    if (json) bad |= out_add(out, OUT_FORMAT_JSON, json, overwrite, err);
+    if (csv) bad |= out_add(out, OUT_FORMAT_CSV, csv, overwrite, err);
+    return bad;
+}
+
 /* Hands what was written to the system. errno was 0 before the writing. */
 static void sink_flush(struct sink *sink)
 {

@@ -85,6 +85,11 @@ struct out *out_new(const struct out_column *columns, size_t ncolumns);
 int out_add(struct out *out, enum out_format format, const char *path, bool overwrite,
             struct err *err);
 
+/* The places that --json, --csv and --overwrite of a program ask for (NULL: not asked for): text on
+ * stdout, unless "-" gives stdout to one of them. Returns 0 or -1. */
+int out_add_asked(struct out *out, const char *json, const char *csv, bool overwrite,
+                  struct err *err);
+
 /* Sets a fact about the run, for JSON alone: object "meta" before the first row, object "summary"
  * from then on. Setting a key again replaces it while its object is still open. The unit, if any,
  * is part of the key ("size_max_B"). */

@@ -2,11 +2,17 @@
  * The start of a program: see start.h. */
 #include "base/start.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <malloc.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#include "base/err.h"
 
 void program_start(void)
 {
@@ -15,4 +21,14 @@ void program_start(void)
     }
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
+int program_end(const char *prog, int status)
+{
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (status || !lost) return status; /* a table has reported it already */
+    fprintf(stderr, "%s: stdout could not be written in full%s%s\n", prog, errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return ERR_FAILED;
 }

@@ -7,3 +7,8 @@
  * tells the C library to keep freed memory instead of giving it back, because taking pages anew is
  * what costs (microseconds each in virtual machines). */
 void program_start(void);
+
+/* To be called last in main: writes out what stdout still holds and gives the exit status of
+ * `prog`, `status` or, when that is 0 and stdout could not be written in full, 1 with a sentence.
+ */
+int program_end(const char *prog, int status);

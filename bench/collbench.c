@@ -2,7 +2,6 @@
  * collbench: the benchmark's command line. The first word is an operation or one of the commands
  * below; each has its own file. Called through a link with the name of an operation, as the
  * programs of nccl-tests are, it is that operation. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,11 +113,5 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     program_start();
-    int status = dispatch(argc, argv);
-    errno = 0;
-    bool lost = fflush(stdout) != 0 || ferror(stdout);
-    if (status || !lost) return status; /* a table has reported it already */
-    fprintf(stderr, "collbench: stdout could not be written in full%s%s\n", errno ? ": " : "",
-            errno ? strerror(errno) : "");
-    return ERR_FAILED;
+    return program_end("collbench", dispatch(argc, argv));
 }

@@ -183,23 +183,10 @@ static int verify(const struct fitted *fitted, struct err *err)
     return 0;
 }
 
-static bool is_stdout(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
-}
-
 static int open_outputs(struct run *run, const struct request *request, struct err *err)
 {
-    bool taken = is_stdout(request->json) || is_stdout(request->csv);
     run->table = table_new();
-    int bad = taken ? 0 : out_add(run->table, OUT_FORMAT_TEXT, NULL, false, err);
-    if (request->json) {
-        bad |= out_add(run->table, OUT_FORMAT_JSON, request->json, request->overwrite, err);
-    }
-    if (request->csv) {
-        bad |= out_add(run->table, OUT_FORMAT_CSV, request->csv, request->overwrite, err);
-    }
-    return bad;
+    return out_add_asked(run->table, request->json, request->csv, request->overwrite, err);
 }
 
 /* Starts the ranks and prints what they send. */

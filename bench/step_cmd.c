@@ -237,9 +237,7 @@ int step_cmd(int argc, char **argv, char **whole_argv)
         signal(SIGPIPE, SIG_IGN); /* the file is completed although nobody reads stdout */
         struct step_times times;
         struct out *out = out_new(columns, sizeof columns / sizeof *columns);
-        bool quiet = json && strcmp(json, "-") == 0;
-        int bad = quiet ? 0 : out_add(out, OUT_FORMAT_TEXT, NULL, false, &err);
-        if (json) bad |= out_add(out, OUT_FORMAT_JSON, json, false, &err);
+        int bad = out_add_asked(out, json, NULL, false, &err);
         if (!bad && start(&times, whole_argv, &err) == 0) print_times(out, &times);
         out_close(out, &err);
     }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * commsim: the simulator's command line. Each subcommand is one row here and one file elsewhere. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,11 +83,5 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     program_start();
-    int status = dispatch(argc, argv);
-    errno = 0;
-    bool lost = fflush(stdout) != 0 || ferror(stdout);
-    if (status || !lost) return status; /* a table has reported it already */
-    fprintf(stderr, "commsim: stdout could not be written in full%s%s\n", errno ? ": " : "",
-            errno ? strerror(errno) : "");
-    return ERR_FAILED;
+    return program_end("commsim", dispatch(argc, argv));
 }

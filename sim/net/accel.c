@@ -187,17 +187,9 @@ static int check_twice(struct doc *doc, const json_t *rows, const struct accel_t
 static int read_table(struct doc *doc, struct accel_table *table, struct err *err)
 {
     static const char *const known[] = {"schema", "about", "sources", "accelerators", NULL};
-    json_t *rows = NULL;
-    uint64_t schema = 0;
-    if (!json_is_object(doc->root))
-        return err_add(err, ERR_USAGE, "%s:1: must be an object", doc->path);
-    int result = doc_keys(doc, doc->root, known, err);
-    int got = doc_uint(doc, doc->root, "schema", 1, 1, &schema, err);
-    if (got == 0) got = doc_fault(doc, err, doc->root, NULL, "\"schema\" is missing; it is 1");
-    result |= got < 0 ? -1 : 0;
-    got = doc_child(doc, doc->root, "accelerators", JSON_ARRAY, &rows, err);
-    if (got == 0) got = doc_fault(doc, err, doc->root, NULL, "\"accelerators\" is missing");
-    if (got < 0) return -1;
+    json_t *rows;
+    int result = doc_table(doc, known, "accelerators", &rows, err);
+    if (!rows) return -1;
     table->rows = mem_calloc(json_array_size(rows), sizeof *table->rows);
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);

@@ -424,16 +424,8 @@ static int open_outputs(struct session *session, int argc, char **argv, struct e
         {"bytes", "B", 0, 0, OUT_UINT, NULL, NULL},
     };
     const struct request *request = &session->request;
-    const char *json = request->json, *csv = request->csv;
-    bool taken = (json && strcmp(json, "-") == 0) || (csv && strcmp(csv, "-") == 0);
     session->table = table_new();
-    int bad = taken ? 0 : out_add(session->table, OUT_FORMAT_TEXT, NULL, false, err);
-    if (json) {
-        bad |= out_add(session->table, OUT_FORMAT_JSON, json, request->overwrite, err);
-    }
-    if (csv) {
-        bad |= out_add(session->table, OUT_FORMAT_CSV, csv, request->overwrite, err);
-    }
+    int bad = out_add_asked(session->table, request->json, request->csv, request->overwrite, err);
     if (request->log) {
         session->log = out_new(log_columns, sizeof log_columns / sizeof *log_columns);
         bad |= out_add(session->log, OUT_FORMAT_CSV, request->log, request->overwrite, err);

@@ -235,18 +235,10 @@ static void print_pair(struct out *out, const struct pair *pair, double best)
 
 static int print_table(struct comparison *c, const struct request *request, struct err *err)
 {
-    bool json = request->json && strcmp(request->json, "-") == 0;
-    bool csv = request->csv && strcmp(request->csv, "-") == 0;
     double best = 0;
     make_columns(c->columns);
     struct out *out = out_new(c->columns, NCOLUMNS);
-    int bad = json || csv ? 0 : out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
-    if (request->json) {
-        bad |= out_add(out, OUT_FORMAT_JSON, request->json, request->overwrite, err);
-    }
-    if (request->csv) {
-        bad |= out_add(out, OUT_FORMAT_CSV, request->csv, request->overwrite, err);
-    }
+    int bad = out_add_asked(out, request->json, request->csv, request->overwrite, err);
     bool none_fits = true;
     for (size_t i = 0; i < c->count; i++) {
         none_fits &= !c->pairs[i].legal || c->pairs[i].verdict == VERDICT_NO;

@@ -39,10 +39,7 @@ static struct out *open_out(const struct request *q, const struct out_column *co
                             struct err *err)
 {
     struct out *out = out_new(columns, n);
-    bool taken = (q->json && strcmp(q->json, "-") == 0) || (q->csv && strcmp(q->csv, "-") == 0);
-    if (!taken) out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
-    if (q->json) out_add(out, OUT_FORMAT_JSON, q->json, q->overwrite, err);
-    if (q->csv) out_add(out, OUT_FORMAT_CSV, q->csv, q->overwrite, err);
+    out_add_asked(out, q->json, q->csv, q->overwrite, err);
     return out;
 }
 

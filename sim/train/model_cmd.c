@@ -192,24 +192,10 @@ static int print_presets(struct out *out, struct err *err)
 
 /* ---- the command ---- */
 
-static int add_places(struct out *out, const struct request *request, struct err *err)
-{
-    bool json = request->json && strcmp(request->json, "-") == 0;
-    bool csv = request->csv && strcmp(request->csv, "-") == 0;
-    int bad = json || csv ? 0 : out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
-    if (request->json) {
-        bad |= out_add(out, OUT_FORMAT_JSON, request->json, request->overwrite, err);
-    }
-    if (request->csv) {
-        bad |= out_add(out, OUT_FORMAT_CSV, request->csv, request->overwrite, err);
-    }
-    return bad;
-}
-
 static int show_presets(const struct request *request, struct err *err)
 {
     struct out *out = out_new(preset_columns, sizeof preset_columns / sizeof *preset_columns);
-    int bad = add_places(out, request, err);
+    int bad = out_add_asked(out, request->json, request->csv, request->overwrite, err);
     if (!bad) {
         bad = print_presets(out, err);
     }
@@ -223,7 +209,7 @@ static int show_model(const struct request *request, const char *name, struct er
         return -1;
     }
     struct out *out = out_new(term_columns, sizeof term_columns / sizeof *term_columns);
-    int bad = add_places(out, request, err);
+    int bad = out_add_asked(out, request->json, request->csv, request->overwrite, err);
     if (!bad) {
         print_shape(out, &model);
         print_kinds(out, &model);

@@ -272,10 +272,7 @@ static void print_parts(struct out *out, const struct step *step)
 static struct out *open_out(const struct request *q, struct err *err)
 {
     struct out *out = out_new(columns, sizeof columns / sizeof *columns);
-    bool taken = (q->json && strcmp(q->json, "-") == 0) || (q->csv && strcmp(q->csv, "-") == 0);
-    if (!taken) out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
-    if (q->json) out_add(out, OUT_FORMAT_JSON, q->json, q->overwrite, err);
-    if (q->csv) out_add(out, OUT_FORMAT_CSV, q->csv, q->overwrite, err);
+    out_add_asked(out, q->json, q->csv, q->overwrite, err);
     return out;
 }
 

@@ -464,12 +464,7 @@ static int report(const struct request *q, const struct rows *rows, const struct
 {
     struct prediction *p = score_predict(rows, &table->values);
     struct out *out = out_new(columns, sizeof columns / sizeof *columns);
-    int bad = 0;
-    bool stdout_taken =
-        (q->json && strcmp(q->json, "-") == 0) || (q->csv && strcmp(q->csv, "-") == 0);
-    if (!stdout_taken) bad |= out_add(out, OUT_FORMAT_TEXT, NULL, false, err);
-    if (q->json) bad |= out_add(out, OUT_FORMAT_JSON, q->json, q->overwrite, err);
-    if (q->csv) bad |= out_add(out, OUT_FORMAT_CSV, q->csv, q->overwrite, err);
+    int bad = out_add_asked(out, q->json, q->csv, q->overwrite, err);
     if (!bad) {
         out_note(out, "error = predicted / measured - 1 of the step time; repeats of identical "
                       "inputs count once, with their median");
