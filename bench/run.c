@@ -40,6 +40,7 @@ struct run {
     size_t count, cap;
     struct footer footer;
     struct progress progress;
+    int signal; /* that ended the run from outside; 0: none */
 };
 
 /* ---- rows ---- */
@@ -204,6 +205,7 @@ static void start(struct run *run, const struct request *request, const struct f
         .timeout_s = request->timeout_s,
         .on_message = on_message,
         .ctx = run,
+        .interrupted = &run->signal,
     };
     plan_first(run->plan, &run->row);
     progress_init(&run->progress, coll_get(run->plan->coll)->name, plan_rows(run->plan));
@@ -219,9 +221,10 @@ static void start(struct run *run, const struct request *request, const struct f
     world_close(world);
 }
 
-/* True when the reader of stdout went away. */
-static bool run_plan(const struct request *request, const struct fitted *fitted, char **argv,
-                     struct err *err)
+/* The signal that ended the run from outside, SIGPIPE when the reader of stdout went away; 0: none.
+ */
+static int run_plan(const struct request *request, const struct fitted *fitted, char **argv,
+                    struct err *err)
 {
     signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
     struct run run = {.plan = fitted->plan, .err = err};
@@ -234,10 +237,10 @@ static bool run_plan(const struct request *request, const struct fitted *fitted,
         if (!out_reader_gone(run.table)) start(&run, request, fitted, argv);
         header_footer(run.table, &run.footer);
     }
-    bool gone = out_reader_gone(run.table);
+    int ended = out_reader_gone(run.table) ? SIGPIPE : run.signal;
     out_close(run.table, err);
     free(run.us);
-    return gone;
+    return ended;
 }
 
 int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
@@ -248,7 +251,7 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
     struct fitted fitted = {0};
     struct err err = ERR_INIT, kernels_err = ERR_INIT;
     int bad = request_parse(&request, &opts, argc, argv, &err);
-    bool gone = false;
+    int ended = 0;
     if (opts.help) {
         request_help(stdout, coll);
     } else if (!bad && request.version) {
@@ -261,12 +264,13 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
         if (bad) {
             free(request_plan(&request, &opts, coll, UINT32_MAX, &err));
         } else if (!fit(&request, &opts, coll, &fitted, &err) && !verify(&fitted, &err)) {
-            gone = run_plan(&request, &fitted, whole_argv, &err);
+            ended = run_plan(&request, &fitted, whole_argv, &err);
         }
     }
     fitted_release(&fitted);
     opts_release(&opts);
-    int status = gone && err.count == 0 ? 128 + SIGPIPE : (int)err.code;
+    bool quiet = ended == SIGPIPE && err.count > 0;             /* a fault came first */
+    int status = ended && !quiet ? 128 + ended : (int)err.code; /* as shells count */
     err_print(&err, "collbench");
     err_release(&err);
     return status;

@@ -355,7 +355,7 @@ class Rows(Case):
             self.assertLess(time.monotonic() - start, 5)
             parent.send_signal(signal.SIGTERM)
             parent.stdout.read()
-            parent.wait(timeout=10)
+            self.assertEqual(parent.wait(timeout=10), 128 + signal.SIGTERM)
 
     def test_a_wrong_element_is_found_and_named(self):
         """Constant data hid misplaced shards: mscclpp#198."""
@@ -477,10 +477,11 @@ class Files(Case):
         """Killed before its first row, it leaves a document."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
-            args = ["allreduce", "--size", "1K", "--ranks", "2", "-n", "1000000000", "--json", path]
+            args = ["allreduce", "--size", "1M", "--ranks", "2", "-n", "1000000", "--json", path]
             with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, text=True) as parent:
-                while not parent.stdout.readline().startswith("# clock"):
-                    pass
+                for line in parent.stdout:
+                    if line.startswith("# clock"):
+                        break
                 parent.kill()
             with open(path, encoding="utf-8") as file:
                 document = json.loads(file.read(), parse_constant=reject)

@@ -407,6 +407,7 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
 static int run_finish(struct run *run, struct err *err)
 {
     bool failed = run->phase != RUNNING;
+    if (run->interrupted && run->spec->interrupted) *run->spec->interrupted = run->interrupted;
     /* A refusal says it all; other failures are placed: what was under way, and who waited. */
     bool refused = run->own.code == ERR_USAGE;
     err_move(err, &run->own);

@@ -15,6 +15,7 @@ struct launch_spec {
     /* Called in the parent for each message a rank sent, in order per rank. */
     void (*on_message)(void *ctx, uint32_t rank, const void *msg, size_t bytes);
     void *ctx;
+    int *interrupted; /* set to the signal that ended the run from outside, if any; may be NULL */
 };
 
 /* Runs all ranks to their end. 0 when every rank returned 0; else -1 with one sentence that names
