@@ -175,13 +175,14 @@ static void syntax_fault(const struct doc *doc, const json_error_t *fault_, stru
 }
 
 /* Takes `text`, of `bytes` bytes and a NUL. */
-static int parse(struct doc *doc, const char *path, char *text, size_t bytes, struct err *err)
+static int parse(struct doc *doc, const char *path, char *text, size_t bytes, size_t bytes_max,
+                 struct err *err)
 {
     json_error_t fault_;
     *doc = (struct doc){.path = mem_strdup(path), .text = text, .bytes = bytes};
-    if (bytes > DOC_BYTES_MAX) {
-        err_add(err, ERR_USAGE, "%s: longer than %d bytes, the most that is read", path,
-                DOC_BYTES_MAX);
+    if (bytes > bytes_max) {
+        err_add(err, ERR_USAGE, "%s: longer than %zu bytes, the most that is read", path,
+                bytes_max);
     } else {
         doc->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &fault_);
         if (!doc->root) {
@@ -199,10 +200,10 @@ int doc_parse(struct doc *doc, const char *path, const char *text, size_t bytes,
 {
     char *copy = mem_calloc(bytes + 1, 1);
     memcpy(copy, text, bytes);
-    return parse(doc, path, copy, bytes, err);
+    return parse(doc, path, copy, bytes, DOC_BYTES_MAX, err);
 }
 
-int doc_read(struct doc *doc, const char *path, struct err *err)
+int doc_read_long(struct doc *doc, const char *path, size_t bytes_max, struct err *err)
 {
     *doc = (struct doc){0};
     FILE *file = fopen(path, "rb");
@@ -211,7 +212,7 @@ int doc_read(struct doc *doc, const char *path, struct err *err)
     }
     size_t room = 1 << 14, bytes = 0;
     char *text = mem_calloc(room + 1, 1);
-    while (bytes <= DOC_BYTES_MAX) {
+    while (bytes <= bytes_max) {
         size_t got = fread(text + bytes, 1, room - bytes, file);
         bytes += got;
         if (got == 0) {
@@ -229,7 +230,12 @@ int doc_read(struct doc *doc, const char *path, struct err *err)
         return err_add(err, ERR_USAGE, "%s: cannot be read: %s", path, strerror(failed));
     }
     text[bytes] = '\0';
-    return parse(doc, path, text, bytes, err);
+    return parse(doc, path, text, bytes, bytes_max, err);
+}
+
+int doc_read(struct doc *doc, const char *path, struct err *err)
+{
+    return doc_read_long(doc, path, DOC_BYTES_MAX, err);
 }
 
 void doc_release(struct doc *doc)

@@ -12,7 +12,7 @@
 #include "base/err.h"
 
 enum {
-    DOC_BYTES_MAX = 16 << 20, /* a longer file is refused unread */
+    DOC_BYTES_MAX = 16 << 20, /* a longer file is refused, unless doc_read_long allows more */
     DOC_FAULTS_MAX = 100,     /* further faults of one file are counted in one last sentence */
 };
 
@@ -29,6 +29,7 @@ struct doc {
  * the range of a double, and text that is not UTF-8. Returns 0, or -1 with one sentence (ERR_USAGE)
  * and an empty doc. doc_release frees; it accepts an empty (zeroed) doc. */
 int doc_read(struct doc *doc, const char *path, struct err *err);
+int doc_read_long(struct doc *doc, const char *path, size_t bytes_max, struct err *err);
 int doc_parse(struct doc *doc, const char *path, const char *text, size_t bytes, struct err *err);
 void doc_release(struct doc *doc);
 

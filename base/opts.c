@@ -133,6 +133,13 @@ static int read_double(const struct opts_row *row, const char *option, const cha
     return units_read_double(option, text, field, err);
 }
 
+static int read_fraction(const struct opts_row *row, const char *option, const char *text,
+                         void *field, struct err *err)
+{
+    (void)row;
+    return units_read_fraction(option, text, field, err);
+}
+
 static int read_string(const struct opts_row *row, const char *option, const char *text,
                        void *field, struct err *err)
 {
@@ -194,9 +201,11 @@ static int read_list(const struct opts_row *row, const char *option, const char 
 }
 
 static reader *const READERS[] = {
-    [OPTS_UINT] = read_uint,           [OPTS_SIZE] = read_size,     [OPTS_TIME_PS] = read_time_ps,
-    [OPTS_TIME_S] = read_time_s,       [OPTS_DOUBLE] = read_double, [OPTS_STRING] = read_string,
-    [OPTS_BANDWIDTH] = read_bandwidth, [OPTS_CHOICE] = read_choice, [OPTS_LIST] = read_list,
+    [OPTS_UINT] = read_uint,         [OPTS_SIZE] = read_size,
+    [OPTS_TIME_PS] = read_time_ps,   [OPTS_TIME_S] = read_time_s,
+    [OPTS_DOUBLE] = read_double,     [OPTS_STRING] = read_string,
+    [OPTS_FRACTION] = read_fraction, [OPTS_BANDWIDTH] = read_bandwidth,
+    [OPTS_CHOICE] = read_choice,     [OPTS_LIST] = read_list,
 };
 
 /* ---- the command line ---- */
@@ -444,9 +453,10 @@ void opts_help(FILE *to, const char *usage, const char *about, const struct opts
     fprintf(to, "\n");
     help_row(to, 'h', "help", NULL, "print this and exit");
     fprintf(to, "\n");
-    print_wrapped(to,
-                  "SIZE: bytes, or K, M, G, T for 2^10, 2^20, 2^30, 2^40 bytes (1.5K is "
-                  "1536). TIME: a number with ps, ns, us, ms or s. BANDWIDTH: GB/s is 10^9 bytes "
-                  "per second, Gb/s 10^9 bits, GiB/s 2^30 bytes. All GB in results are 10^9 bytes.",
-                  0, 0);
+    print_wrapped(
+        to,
+        "SIZE: bytes, or K, M, G, T for 2^10, 2^20, 2^30, 2^40 bytes (1.5K is "
+        "1536). TIME: a number with ps, ns, us, ms, s, min or h. BANDWIDTH: GB/s is 10^9 bytes "
+        "per second, Gb/s 10^9 bits, GiB/s 2^30 bytes. All GB in results are 10^9 bytes.",
+        0, 0);
 }

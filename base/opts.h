@@ -19,6 +19,7 @@ enum opts_type {
     OPTS_TIME_S,    /*    double, seconds         a time: 2.5us */
     OPTS_BANDWIDTH, /*    double, bytes/s         a bandwidth: 50GB/s, 400Gb/s */
     OPTS_DOUBLE,    /*    double                  a finite number */
+    OPTS_FRACTION,  /*    double                  a share between 0 and 1: 5%, 0.05 */
     OPTS_STRING,    /*    const char *            any text, borrowed from argv */
     OPTS_CHOICE,    /*    unsigned                one of `choices`: its index */
     OPTS_LIST,      /*    struct opts_list        texts by commas, each of `choices` if given */

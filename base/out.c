@@ -37,13 +37,14 @@ struct sink {
 };
 
 struct out {
-    const struct out_column *columns;
+    struct out_column *columns; /* own copy */
     size_t ncolumns;
     struct sink *sinks;
     size_t nsinks, cap;
     size_t nrows;
-    bool started; /* what files held before is gone */
-    bool refused; /* a place cannot be had: nothing is written */
+    bool started;  /* what files held before is gone */
+    bool refused;  /* a place cannot be had: nothing is written */
+    bool imitates; /* see out_imitate */
     json_t *meta, *summary, *notes;
     char **keys; /* by column: its name in CSV and JSON */
 };
@@ -119,16 +120,23 @@ static bool known(const struct out_cell *cell)
     return cell->kind != OUT_UNKNOWN && (cell->kind != OUT_DOUBLE || isfinite(cell->v.d));
 }
 
-/* A double in at most `width` characters if fewer decimals can do it. */
-static void put_double(FILE *file, double value, int precision, int width)
+/* A double in at most `width` characters if fewer decimals, or else `powers` of ten, can do it. */
+static void put_double(FILE *file, double value, int precision, int width, bool powers)
 {
+    int most = precision;
     while (precision > 0 && snprintf(NULL, 0, "%.*f", precision, value) > width)
         precision--;
-    fprintf(file, "%.*f", precision, value);
+    if (!powers || snprintf(NULL, 0, "%.*f", precision, value) <= width) {
+        fprintf(file, "%.*f", precision, value);
+        return;
+    }
+    while (most > 0 && snprintf(NULL, 0, "%.*e", most, value) > width)
+        most--;
+    fprintf(file, "%.*e", most, value);
 }
 
 /* The cell as text shows it. Freed by the caller. */
-static char *text_value(const struct out_cell *cell, const struct out_column *column)
+static char *text_value(const struct out_cell *cell, const struct out_column *column, bool powers)
 {
     struct line line;
     FILE *file = line_begin(&line);
@@ -146,7 +154,7 @@ static char *text_value(const struct out_cell *cell, const struct out_column *co
         fprintf(file, "%lld", (long long)cell->v.i);
         break;
     case OUT_DOUBLE:
-        put_double(file, cell->v.d, column->precision, abs(column->width));
+        put_double(file, cell->v.d, column->precision, abs(column->width), powers);
         break;
     case OUT_BOOL:
         fputs(cell->v.b ? "yes" : "no", file);
@@ -316,6 +324,7 @@ static char *pick_unit(const struct out_column *column)
 static void begin_text(const struct out *out, struct sink *sink)
 {
     bool groups = false, units = false;
+    if (out->imitates) return;
     for (size_t i = 0; i < out->ncolumns; i++) {
         groups |= out->columns[i].width && out->columns[i].group;
         units |= out->columns[i].width && out->columns[i].unit;
@@ -332,7 +341,7 @@ static void row_text(const struct out *out, struct sink *sink, const struct out_
     int gap = 0;
     for (size_t i = 0; i < out->ncolumns; i++) {
         if (!out->columns[i].width) continue;
-        char *text = text_value(&cells[i], &out->columns[i]);
+        char *text = text_value(&cells[i], &out->columns[i], out->imitates);
         fprintf(file, "%*s%*s", gap, "", out->columns[i].width, text);
         gap = GAP;
         free(text);
@@ -423,7 +432,8 @@ static const struct {
 struct out *out_new(const struct out_column *columns, size_t ncolumns)
 {
     struct out *out = mem_calloc(1, sizeof *out);
-    out->columns = columns;
+    out->columns = mem_calloc(ncolumns, sizeof *columns);
+    memcpy(out->columns, columns, ncolumns * sizeof *columns);
     out->ncolumns = ncolumns;
     out->meta = json_object();
     out->summary = json_object();
@@ -538,6 +548,27 @@ static bool start(struct out *out)
     return true;
 }
 
+void out_imitate(struct out *out)
+{
+    assert(!out->nrows);
+    out->imitates = true;
+}
+
+void out_line(struct out *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *line = mem_vprintf(format, args);
+    va_end(args);
+    bool writes = start(out);
+    for (size_t i = 0; writes && i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        if (sink->format == OUT_FORMAT_TEXT) fprintf(sink->file, "%s\n", line);
+        sink_flush(sink);
+    }
+    free(line);
+}
+
 void out_meta(struct out *out, const char *key, struct out_cell value)
 {
     json_object_set_new(out->nrows ? out->summary : out->meta, key, json_value(&value));
@@ -624,6 +655,7 @@ int out_close(struct out *out, struct err *err)
     json_decref(out->meta);
     json_decref(out->summary);
     json_decref(out->notes);
+    free(out->columns);
     free(out->keys);
     free(out->sinks);
     free(out);

@@ -75,7 +75,8 @@ enum out_format { OUT_FORMAT_TEXT, OUT_FORMAT_CSV, OUT_FORMAT_JSON };
 
 struct out;
 
-/* A table without a place to go. `columns` is borrowed for the life of the table. */
+/* A table without a place to go. `columns` is copied; the texts in it are borrowed for the life of
+ * the table. */
 struct out *out_new(const struct out_column *columns, size_t ncolumns);
 
 /* Adds a place: a file, or stdout if `path` is NULL or "-". An existing file is refused unless
@@ -89,6 +90,16 @@ int out_add(struct out *out, enum out_format format, const char *path, bool over
  * stdout, unless "-" gives stdout to one of them. Returns 0 or -1. */
 int out_add_asked(struct out *out, const char *json, const char *csv, bool overwrite,
                   struct err *err);
+
+/* Text as another program prints it: out_row writes no headings (the caller writes that program's
+ * own with out_line), and a double that does not fit its column even without decimals gets a power
+ * of ten ("1.2e+07"), so that readers who count characters stay right. Call before the first row.
+ */
+void out_imitate(struct out *out);
+
+/* A line of text exactly as it is, blanks at its end too, at once; CSV and JSON do not have it. The
+ * line has no newline. */
+void out_line(struct out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Sets a fact about the run, for JSON alone: object "meta" before the first row, object "summary"
  * from then on. Setting a key again replaces it while its object is still open. The unit, if any,

@@ -61,14 +61,9 @@ static void put_colours(FILE *to)
     fprintf(to, "set linetype cycle %d\n", NCOLOURS);
 }
 
-static void put_script(FILE *to, const struct plot_bars *p, const char *terminal, const char *path)
+static void put_bars(FILE *to, const void *picture)
 {
-    size_t width = 400 + 110 * p->nbars;
-    if (terminal) {
-        fprintf(to, "set terminal %s size %zu,600 noenhanced\nset output ", terminal, width);
-        put_text(to, path);
-        fputc('\n', to);
-    }
+    const struct plot_bars *p = picture;
     fputs("set title ", to);
     put_text(to, p->title);
     fputs("\nset ylabel ", to);
@@ -90,11 +85,233 @@ static void put_script(FILE *to, const struct plot_bars *p, const char *terminal
     fputs(*before == 'p' ? "plot 0 notitle\n" : "\n", to);
 }
 
+/* ---- lines ---- */
+
+enum {
+    PANEL_WIDTH = 560,
+    HEIGHT = 520,
+    SIDE = 105,
+    CHARACTER = 9,
+    LABELS = 8
+}; /* pixels; labels */
+
+/* Colours that colour-blind readers tell apart (Okabe and Ito, "Color universal design", 2008),
+ * with a shape of points each; more lines than these begin again with dashes. */
+static const struct {
+    const char *colour;
+    int points;
+} styles[] = {{"0072b2", 7},  {"d55e00", 5}, {"009e73", 9}, {"cc79a7", 11},
+              {"e69f00", 13}, {"56b4e9", 6}, {"7f3c8d", 4}, {"000000", 8}};
+
+enum { NSTYLES = sizeof styles / sizeof *styles };
+
+/* "8", "1Ki", "512Mi" for a power of two. */
+static void put_size(FILE *to, int power)
+{
+    static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+    fprintf(to, "\"%d%s\" 2**%d", 1 << power % 10, units[power / 10], power);
+}
+
+/* Every power of two has a tick, and at most LABELS of them have a label. */
+static void put_size_axis(FILE *to, const struct plot_lines *p)
+{
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < p->nlines; i++) {
+        const struct plot_line *line = &p->panels[0].lines[i];
+        for (size_t k = 0; k < line->count; k++) {
+            least = fmin(least, line->x[k]);
+            most = fmax(most, line->x[k]);
+        }
+    }
+    int first = most > 0 ? (int)floor(log2(least)) : 0, last = most > 0 ? (int)ceil(log2(most)) : 1;
+    int step = (last - first + LABELS) / LABELS;
+    fprintf(to, "set logscale x 2\nset xrange [2**%g:2**%g]\nset xtics (", first - 0.3, last + 0.3);
+    for (int power = first; power <= last; power++) {
+        fputs(power > first ? ", " : "", to);
+        if ((power - first) % step == 0) {
+            put_size(to, power);
+        } else {
+            fprintf(to, "\"\" 2**%d 1", power);
+        }
+    }
+    fputs(")\n", to);
+}
+
+static void put_number(FILE *to, double value)
+{
+    if (isfinite(value)) {
+        fprintf(to, " %.9g", value);
+    } else {
+        fputs(" NaN", to);
+    }
+}
+
+static void put_line_data(FILE *to, const struct plot_line *line, size_t panel, size_t number)
+{
+    fprintf(to, "$panel%zu_line%zu << END_OF_DATA\n", panel, number);
+    for (size_t k = 0; k < line->count; k++) {
+        put_number(to, line->x[k]);
+        put_number(to, line->y[k]);
+        put_number(to, line->low ? line->low[k] : NAN);
+        put_number(to, line->high ? line->high[k] : NAN);
+        fputc('\n', to);
+    }
+    fputs("END_OF_DATA\n", to);
+}
+
+/* How many lines of its sort (measured, bound) come before line i. */
+static size_t number_of(const struct plot_line *lines, size_t i)
+{
+    size_t number = 0;
+    for (size_t k = 0; k < i; k++) {
+        number += lines[k].bound == lines[i].bound;
+    }
+    return number;
+}
+
+/* "with ..." of line i. */
+static void put_style(FILE *to, const struct plot_line *lines, size_t i)
+{
+    size_t number = number_of(lines, i);
+    if (lines[i].bound) {
+        fprintf(to, "with lines lc rgb \"#808080\" lw 2 dt %zu", 2 + number % 3);
+    } else {
+        fprintf(to, "with linespoints lc rgb \"#%s\" lw 2 pt %d ps 0.9 dt %zu",
+                styles[number % NSTYLES].colour, styles[number % NSTYLES].points,
+                number / NSTYLES + 1);
+    }
+}
+
+/* The axis holds what was measured; a bound far from it leaves the picture. */
+static void put_range(FILE *to, const struct plot_panel *panel, size_t nlines)
+{
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < nlines; i++) {
+        const struct plot_line *line = &panel->lines[i];
+        for (size_t k = 0; k < line->count && !line->bound; k++) {
+            double low = line->low ? fmin(line->low[k], line->y[k]) : line->y[k];
+            double high = line->high ? fmax(line->high[k], line->y[k]) : line->y[k];
+            if (low > 0 && low < least) least = low;
+            if (isfinite(high) && high > most) most = high;
+        }
+    }
+    fprintf(to, "\n%s\nset yrange ", panel->log_y ? "set logscale y 10" : "unset logscale y");
+    if (!(most > 0 && least <= most)) {
+        fputs("[*:*]\n", to);
+    } else if (panel->log_y) {
+        fprintf(to, "[%.9g:%.9g]\n", least / 3, most * 3);
+    } else {
+        fprintf(to, "[0:%.9g]\n", most * 1.25);
+    }
+}
+
+static void put_panel(FILE *to, const struct plot_panel *panel, size_t at, size_t nlines)
+{
+    for (size_t i = 0; i < nlines; i++) {
+        put_line_data(to, &panel->lines[i], at, i);
+    }
+    fputs("set ylabel ", to);
+    put_text(to, panel->y_label);
+    fputs("\nset format y ", to);
+    put_text(to, panel->y_format);
+    put_range(to, panel, nlines);
+    const char *before = "plot ";
+    for (size_t i = 0; i < nlines; i++) { /* bands lie below all lines */
+        if (!panel->lines[i].low) {
+            continue;
+        }
+        fprintf(to,
+                "%s$panel%zu_line%zu using 1:3:4 with filledcurves fc rgb \"#%s\" fs transparent "
+                "solid 0.25 noborder notitle",
+                before, at, i, styles[number_of(panel->lines, i) % NSTYLES].colour);
+        before = ", \\\n     ";
+    }
+    for (size_t i = 0; i < nlines; i++) {
+        fprintf(to, "%s$panel%zu_line%zu using 1:2 ", before, at, i);
+        put_style(to, panel->lines, i);
+        fputs(" notitle", to);
+        before = ", \\\n     ";
+    }
+    fputc('\n', to);
+}
+
+/* The key is a panel of its own without axes, so that the others keep their size. */
+static void put_key(FILE *to, const struct plot_lines *p)
+{
+    fputs("unset border\nunset tics\nunset grid\nunset xlabel\nunset ylabel\nunset logscale\n"
+          "set key left center Left reverse samplen 2.5 spacing 1.25\n"
+          "set xrange [0:1]\nset yrange [0:1]\n",
+          to);
+    const char *before = "plot ";
+    for (size_t i = 0; i < p->nlines; i++) {
+        fprintf(to, "%sNaN ", before);
+        put_style(to, p->panels[0].lines, i);
+        fputs(" title ", to);
+        put_text(to, p->panels[0].lines[i].name);
+        before = ", \\\n     ";
+    }
+    fputs("\nunset multiplot\n", to);
+}
+
+/* Pixels that the key needs. */
+static size_t key_width(const struct plot_lines *p)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < p->nlines; i++) {
+        size_t length = strlen(p->panels[0].lines[i].name);
+        longest = length > longest ? length : longest;
+    }
+    return SIDE + CHARACTER * longest;
+}
+
+static void put_lines(FILE *to, const void *picture)
+{
+    const struct plot_lines *p = picture;
+    double width = (double)(p->npanels * PANEL_WIDTH + key_width(p));
+    fputs("set encoding utf8\nset micro\nset multiplot\nset grid lt 1 lw 1 lc rgb \"#e0e0e0\"\n"
+          "set tics out nomirror\nset bmargin at screen 0.14\nset tmargin at screen 0.9\n"
+          "set xlabel ",
+          to);
+    put_text(to, p->x_label);
+    fputs("\nset label 1 ", to);
+    put_text(to, p->title);
+    fprintf(to, " at screen %g,0.955 left\n", SIDE / width);
+    put_size_axis(to, p);
+    for (size_t i = 0; i < p->npanels; i++) {
+        double left = (double)(i * PANEL_WIDTH + SIDE);
+        fprintf(to, "set lmargin at screen %g\nset rmargin at screen %g\n", left / width,
+                (left + PANEL_WIDTH - SIDE - 10) / width);
+        put_panel(to, &p->panels[i], i, p->nlines);
+        fputs("unset label 1\n", to);
+    }
+    fprintf(to, "set lmargin at screen %g\nset rmargin at screen 1\n",
+            (double)(p->npanels * PANEL_WIDTH) / width);
+    put_key(to, p);
+}
+
+/* ---- files ---- */
+
+/* A picture of either sort. */
+struct picture {
+    void (*put)(FILE *to, const void *picture); /* the script without its terminal */
+    const void *picture;
+    size_t width, height; /* pixels */
+    const char *font;     /* "" or an option of the terminal */
+};
+
 static const struct {
     const char *suffix, *terminal;
 } kinds[] = {{".png", "pngcairo"}, {".svg", "svg"}, {".gp", NULL}};
 
-static int draw(const struct plot_bars *bars, const char *terminal, const char *path,
+static void put_terminal(FILE *to, const struct picture *p, const char *terminal, const char *path)
+{
+    fprintf(to, "set terminal %s size %zu,%zu noenhanced%s\nset output ", terminal, p->width,
+            p->height, p->font);
+    put_text(to, path);
+    fputc('\n', to);
+}
+
+static int draw(const struct picture *picture, const char *terminal, const char *path,
                 struct err *err)
 {
     fflush(NULL);
@@ -102,7 +319,8 @@ static int draw(const struct plot_bars *bars, const char *terminal, const char *
     if (!pipe) {
         return err_add(err, ERR_FAILED, "gnuplot cannot be started: %s", strerror(errno));
     }
-    put_script(pipe, bars, terminal, path);
+    put_terminal(pipe, picture, terminal, path);
+    picture->put(pipe, picture->picture);
     int status = pclose(pipe);
     if (status) {
         remove(path);
@@ -115,7 +333,7 @@ static int draw(const struct plot_bars *bars, const char *terminal, const char *
     return status ? err_add(err, ERR_FAILED, "%s: gnuplot did not draw it", path) : 0;
 }
 
-int plot_bars(const struct plot_bars *bars, const char *path, struct err *err)
+static int write_picture(const struct picture *picture, const char *path, struct err *err)
 {
     size_t kind = 0, length = strlen(path), nkinds = sizeof kinds / sizeof *kinds;
     for (; kind < nkinds; kind++) {
@@ -133,10 +351,23 @@ int plot_bars(const struct plot_bars *bars, const char *path, struct err *err)
         return err_add(err, ERR_FAILED, "%s: cannot be written: %s", path, strerror(errno));
     }
     if (!kinds[kind].terminal) {
-        put_script(file, bars, NULL, path);
+        picture->put(file, picture->picture);
     }
     if (fclose(file)) {
         return err_add(err, ERR_FAILED, "%s: cannot be written: %s", path, strerror(errno));
     }
-    return kinds[kind].terminal ? draw(bars, kinds[kind].terminal, path, err) : 0;
+    return kinds[kind].terminal ? draw(picture, kinds[kind].terminal, path, err) : 0;
+}
+
+int plot_bars(const struct plot_bars *bars, const char *path, struct err *err)
+{
+    struct picture picture = {put_bars, bars, 400 + 110 * bars->nbars, 600, ""};
+    return write_picture(&picture, path, err);
+}
+
+int plot_lines(const struct plot_lines *lines, const char *path, struct err *err)
+{
+    struct picture picture = {put_lines, lines, lines->npanels * PANEL_WIDTH + key_width(lines),
+                              HEIGHT, " font \"Sans,12\""};
+    return write_picture(&picture, path, err);
 }

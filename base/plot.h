@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pictures: stacked bars, drawn by gnuplot, which is opened at run time. The script with its data
- * can be had instead of the picture. */
+ * Pictures: stacked bars, and lines over size, drawn by gnuplot, which is opened at run time. The
+ * script with its data can be had instead of the picture. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -21,3 +22,33 @@ struct plot_bars {
  * existing file is replaced. Returns 0, or -1 with a sentence: another suffix (ERR_USAGE), no
  * gnuplot, or gnuplot failed (ERR_FAILED). */
 int plot_bars(const struct plot_bars *bars, const char *path, struct err *err);
+
+/* A line over sizes. Points with a NaN (or with a number that a log axis cannot show) are gaps. */
+struct plot_line {
+    const char *name;  /* in the key */
+    const double *x;   /* `count` sizes in bytes, ascending, more than 0 */
+    const double *y;   /* in the unit of the axis */
+    const double *low; /* with `high` the band around it; NULL: none */
+    const double *high;
+    size_t count;
+    bool bound; /* grey, dashed, without points: a limit and no measurement */
+};
+
+/* Lines on one pair of axes. */
+struct plot_panel {
+    const char *y_label;
+    const char *y_format; /* of gnuplot: "%.0s %cs" shows seconds as 1 ms, "%g" a plain number */
+    bool log_y;           /* else the axis begins at 0 */
+    const struct plot_line *lines;
+};
+
+/* npanels (>= 1) side by side, each with the same nlines (>= 1) names, and one key at the right.
+ * The axis of sizes is logarithmic and labelled 8, 1Ki, 1Mi. */
+struct plot_lines {
+    const char *title, *x_label;
+    size_t npanels, nlines;
+    const struct plot_panel *panels;
+};
+
+/* As plot_bars. */
+int plot_lines(const struct plot_lines *lines, const char *path, struct err *err);

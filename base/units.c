@@ -12,11 +12,12 @@
 
 static const char SIZES[] =
     "bytes, or K, M, G, T for 2^10, 2^20, 2^30, 2^40 bytes, such as 4096, 64K, 1.5M or 1GiB";
-static const char TIMES[] = "a number with ps, ns, us, ms or s, such as 10ns or 2.5us";
+static const char TIMES[] = "a number with ps, ns, us, ms, s, min or h, such as 10ns or 2.5us";
 static const char PLAIN_TIMES[] =
-    "seconds, or a number with ps, ns, us, ms or s, such as 5, 2.5us or 10ms";
+    "seconds, or a number with ps, ns, us, ms, s, min or h, such as 5, 2.5us or 10ms";
 static const char BANDWIDTHS[] = "a number with GB/s (10^9 bytes), GiB/s (2^30 bytes) or Gb/s "
                                  "(10^9 bits), also with k, M or T, such as 50GB/s or 400Gb/s";
+static const char FRACTIONS[] = "a share such as 5% or 0.05";
 static const char NUMBERS[] = "a number such as 0.5, 3 or 1e-6";
 
 /* digits / 10^scale, and the text behind it */
@@ -121,8 +122,9 @@ static uint64_t time_unit_ps(const char *unit, bool plain_seconds)
     static const struct {
         const char *name;
         uint64_t ps;
-    } units[] = {{"ps", 1},          {"ns", 1000},        {"us", 1000000}, {"\u00b5s", 1000000},
-                 {"ms", 1000000000}, {"s", 1000000000000}};
+    } units[] = {
+        {"ps", 1},          {"ns", 1000},         {"us", 1000000},         {"\u00b5s", 1000000},
+        {"ms", 1000000000}, {"s", 1000000000000}, {"min", 60000000000000}, {"h", 3600000000000000}};
     if (!*unit) return plain_seconds ? 1000000000000 : 0;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (strcmp(unit, units[i].name) == 0) return units[i].ps;
@@ -227,6 +229,20 @@ int units_read_double(const char *option, const char *text, double *value, struc
         return refuse(option, text, "is not a number", NUMBERS, err);
     if (!isfinite(number)) return refuse(option, text, "is too large", NUMBERS, err);
     *value = number;
+    return 0;
+}
+
+int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err)
+{
+    struct number n;
+    const char *why = read_number(text, &n);
+    if (why) return refuse(option, text, why, FRACTIONS, err);
+    bool percent = strcmp(n.unit, "%") == 0;
+    if (*n.unit && !percent) return refuse(option, text, "has an unknown unit", FRACTIONS, err);
+    double value = (double)n.digits / (double)POW10[n.scale] / (percent ? 100 : 1);
+    if (!(value > 0 && value < 1))
+        return refuse(option, text, "is not between 0 and 1 (100 %)", FRACTIONS, err);
+    *fraction = value;
     return 0;
 }
 

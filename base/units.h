@@ -34,6 +34,9 @@ int units_read_uint(const char *option, const char *text, uint64_t min, uint64_t
 /* A finite decimal number, with sign and exponent if wanted. */
 int units_read_double(const char *option, const char *text, double *value, struct err *err);
 
+/* A share between 0 and 1, both excluded: "5%" or "0.05". */
+int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err);
+
 #define UNITS_TEXT 32 /* bytes that hold any text made below */
 
 /* The text of a number, written into `buf` of UNITS_TEXT bytes and returned, so that a caller can

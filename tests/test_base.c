@@ -240,7 +240,8 @@ Test(units, bad_times)
     double s = 7;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         cr_expect_eq(units_read_time_ps("--alpha", texts[i], false, &ps, &err), -1);
-        expect_fault(&err, "--alpha", texts[i], "accepted: a number with ps, ns, us, ms or s");
+        expect_fault(&err, "--alpha", texts[i],
+                     "accepted: a number with ps, ns, us, ms, s, min or h");
         cr_expect_eq(units_read_time_s("--alpha", texts[i], false, &s, &err), -1);
         expect_fault(&err, "--alpha", texts[i], "accepted: a number with");
     }
