@@ -186,7 +186,7 @@ static int verify(const struct fitted *fitted, struct err *err)
 
 static int open_outputs(struct run *run, const struct request *request, struct err *err)
 {
-    run->table = table_new();
+    run->table = table_new(0);
     return out_add_asked(run->table, request->json, request->csv, request->overwrite, err);
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "sched/link.h"
 #include "sched/msglog.h"
+#include "sched/trace.h"
 
 struct exec;
 
@@ -27,6 +28,7 @@ struct exec_spec {
     size_t slice_bytes; /* most bytes of a chunk per pass; 0: chosen by exec_slice */
     uint32_t depth;     /* messages of room per wire; 0: chosen; raised to linked->least_depth */
     bool keep_log;      /* record every message: see exec_log */
+    bool keep_trace;    /* record when each step ran: see exec_trace */
 };
 
 /* A slice that suits the mode: whole chunks where peers read them in place, slot-sized else. */
@@ -64,3 +66,9 @@ struct exec_bytes exec_count_bytes(const struct exec *exec);
 
 /* Messages this rank has sent since exec_open, in order. Only with keep_log. */
 const struct msg_log *exec_log(const struct exec *exec, size_t *count);
+
+/* Adds every step of the last operation to the trace; came, begin and end are nanoseconds of
+ * CLOCK_MONOTONIC. Only with keep_trace. A group's time goes from the moment when all that it needs
+ * was found, to the moment when its messages were posted and released: two readings of the clock
+ * per group. A group that could go on at once came when it began. */
+void exec_trace(const struct exec *exec, struct trace *trace);

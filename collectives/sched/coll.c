@@ -39,19 +39,35 @@ const struct coll *coll_get(enum coll_id id)
     return &table[id];
 }
 
+/* Names in MPI, and so in OSU's benchmarks, where they are others. */
+static const struct {
+    const char *name;
+    enum coll_id id;
+} mpi_names[] = {
+    {"bcast", COLL_BROADCAST},
+    {"reduce_scatter_block", COLL_REDUCE_SCATTER},
+};
+
+static bool same(const char *text, size_t len, const char *name)
+{
+    return strlen(name) == len && strncmp(text, name, len) == 0;
+}
+
 const struct coll *coll_find(const char *name, struct err *err)
 {
-    size_t len = strlen(name);
-    if (len > 5 && strcmp(name + len - 5, "_perf") == 0) {
+    const char *word = name;
+    size_t len = strlen(word);
+    if (len > 5 && strcmp(word + len - 5, "_perf") == 0) {
         len -= 5;
+    } else if (strncmp(word, "osu_", 4) == 0) {
+        word += 4;
+        len -= 4;
     }
     for (size_t i = 0; i < COLL_COUNT; i++) {
-        const char *names[2] = {table[i].name, table[i].nccl};
-        for (int k = 0; k < 2; k++) {
-            if (strlen(names[k]) == len && strncmp(name, names[k], len) == 0) {
-                return &table[i];
-            }
-        }
+        if (same(word, len, table[i].name) || same(word, len, table[i].nccl)) return &table[i];
+    }
+    for (size_t i = 0; i < sizeof mpi_names / sizeof *mpi_names; i++) {
+        if (same(word, len, mpi_names[i].name)) return &table[mpi_names[i].id];
     }
     char valid[256] = "";
     for (size_t i = 0, at = 0; i < COLL_COUNT; i++) {

@@ -40,7 +40,8 @@ struct coll {
 /* The row of a collective; `id` must be valid. */
 const struct coll *coll_get(enum coll_id id);
 
-/* The row by name (either spelling, "_perf" ignored); unknown: the valid list (ERR_USAGE), NULL. */
+/* The row by name (ours, nccl-tests' or MPI's spelling; "_perf" behind or "osu_" before it is
+ * ignored); unknown: the valid list (ERR_USAGE), NULL. */
 const struct coll *coll_find(const char *name, struct err *err);
 
 /* Blocks of a buffer for `nranks` ranks (scratch: the larger of the two). */
@@ -103,6 +104,18 @@ struct result {
     uint64_t steps;                /* steps executed by one rank per operation = program x passes */
     uint64_t passes;
     uint32_t channels, parts;
+    /* How it was measured; all that is unknown is 0 or "". */
+    char series[24]; /* which of the things compared this is: "own", "mpi/blocking", .. */
+    double ci_low_us, ci_high_us;        /* 95 % interval of p50 */
+    char interval[20];                   /* .. by which method */
+    char stop[12];                       /* what ended the sampling: "precision", "time", "count" */
+    double ratio, ratio_low, ratio_high; /* p50 of what it is compared with / own, 95 % interval */
+    char verdict[16];                    /* "faster", "slower", "no difference" */
+    double compute_us, overlap_pct, cores; /* beside compute */
+    double wait_us;                        /* longest stay beyond the time since the last arrival */
+    double ping_us;                        /* cache line from rank 0 to 1, beside the samples */
+    uint64_t launch, order;                /* from 1; launch 0: over all launches */
+    char timestamp[40];                    /* ISO 8601: when the row was complete */
 };
 
 /* Fills algbw and busbw from time_us, bytes and the factor; 0 when the time is 0. */

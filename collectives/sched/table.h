@@ -4,12 +4,12 @@
  *
  *   size count type redop root | time algbw busbw #wrong | time algbw busbw #wrong |
  *                                       out of place              in place
- *   algo transport buffers | p50 p99 %bound | p50 p99 %bound
- *                             out of place      in place
+ *   algo transport buffers | p50 +-% p99 %bound | p50 +-% p99 %bound
+ *                               out of place           in place
  *
- * CSV and JSON have more: source, ranks, channels, parts, passes, steps, batch, and per placement
- * transport (in text one word for both: shm/pull+staged if out of place is pulled and in place is
- * staged), min, p95, max, number of samples and the samples. %bound is 100 x bound_us / p50_us. */
+ * +-% is half of the 95 % interval of the median, %bound is 100 x bound_us / p50_us. A run that
+ * compares has `series` and, per placement, the ratio of what the row is compared with to the row
+ * itself, with its interval, and a verdict. CSV and JSON have all columns. */
 #pragma once
 
 #include "base/out.h"
@@ -22,12 +22,21 @@ struct table_side {
     size_t nsamples;
 };
 
+/* What else the text shows; CSV and JSON have everything. */
+enum table_show {
+    TABLE_CONTEST = 1, /* series, ratio, verdict */
+    TABLE_OVERLAP = 2,
+    TABLE_WAIT = 4,
+    TABLE_LAUNCH = 8,
+    TABLE_TIME = 16,
+};
+
 /* A table of these columns without a place to go yet: out_add, out_meta, out_note and out_close
- * are the caller's. */
-struct out *table_new(void);
+ * are the caller's. `show`: enum table_show, or-ed. */
+struct out *table_new(unsigned show);
 
 /* Adds a row; at least one side has a result, and both speak of the same call. Unchecked (wrong
- * < 0) is N/A, and so is a bound that is not known (bound_us 0). */
+ * < 0) is N/A, and so is what is not known. */
 void table_row(struct out *out, const struct table_side *out_of_place,
                const struct table_side *in_place);
 

@@ -29,7 +29,7 @@ struct request {
     double beta_Bps, gamma_Bps;
     struct opts_list algos;
     unsigned wire;
-    const char *dtype_name, *redop_name, *json, *csv, *log;
+    const char *dtype_name, *redop_name, *json, *csv, *log, *trace;
     bool overwrite;
     const struct coll *coll; /* from here on found, not read */
     enum dtype dtype;
@@ -90,6 +90,9 @@ static const struct opts_row rows[] = {
     ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
         "write the table as CSV too; - is stdout, without the text"),
     ROW("log", 0, OPTS_STRING, log, NULL, "FILE", "write every message of every run as CSV"),
+    ROW("trace", 0, OPTS_STRING, trace, NULL, "FILE",
+        "write the timeline of every step (Chrome trace format: chrome://tracing, Perfetto), out "
+        "of place, of one size and one algorithm"),
     ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
     {.name = NULL},
 };
@@ -107,6 +110,8 @@ struct session {
     struct ready *ready;
     size_t nready, cap;
     struct out *table, *log;
+    struct trace_file trace;
+    const char *command; /* line, for files */
 };
 
 /* Links and verifies one placement. A placement that cannot be linked (a swap in place cannot be
@@ -185,6 +190,31 @@ static void log_messages(struct out *log, const struct result *result, const str
     }
 }
 
+/* Writes the file of --trace, and says what it shows. It is closed with the first timeline. */
+static int write_trace(struct session *session, const struct result *result,
+                       const struct net_result *net, struct err *err)
+{
+    const struct trace_file *file = &session->trace;
+    char *what =
+        mem_printf("%s %s, %llu B, %s %s, %s, %u ranks", session->request.coll->name, result->algo,
+                   (unsigned long long)result->bytes, result->dtype, result->redop,
+                   result->in_place ? "in place" : "out of place", result->nranks);
+    struct trace_about about = {
+        .program = "commsim " COMMSIM_VERSION,
+        .command = session->command,
+        .source = source_name(SOURCE_SIMULATED),
+        .what = what,
+        .clock = "simulated microseconds since the start",
+    };
+    int bad = trace_file_close(&session->trace, &net->steps, &about, err);
+    if (!bad) {
+        out_note(session->table, "--trace: %s, written to %s", what, file->path);
+        trace_note(session->table, &net->steps);
+    }
+    free(what);
+    return bad;
+}
+
 /* What every simulated row says before it is run. */
 static struct result blank_result(const struct request *request, const struct ready *ready,
                                   size_t count, bool in_place)
@@ -237,6 +267,7 @@ static int simulate(struct session *session, const struct ready *ready, size_t c
     struct net_args args = net_args(request);
     args.slots = args.slots < linked->least_depth ? linked->least_depth : args.slots;
     args.block_bytes = count * dtype_bytes(request->dtype);
+    args.keep_steps = session->trace.fd >= 0; /* of the first placement that runs */
     struct net_result net;
     if (net_run(linked, &args, &net, err)) {
         return -1;
@@ -249,8 +280,9 @@ static int simulate(struct session *session, const struct ready *ready, size_t c
     result->steps = sched_prog_of(ready->sched, 0)->nsteps * net.passes;
     result_bandwidths(result);
     log_messages(session->log, result, &net);
+    int bad = args.keep_steps ? write_trace(session, result, &net, err) : 0;
     net_result_release(&net);
-    return 0;
+    return bad;
 }
 
 static int run_row(struct session *session, const struct algo_choice *choice, size_t count,
@@ -322,6 +354,27 @@ static int run_sizes(struct session *session, struct err *err)
 
 /* ---- the request, and what the output says about it ---- */
 
+/* A timeline is that of one size and one algorithm. */
+static void check_trace(const struct request *request, struct err *err)
+{
+    const struct coll *coll = request->coll;
+    size_t esize = dtype_bytes(request->dtype);
+    uint32_t nranks = (uint32_t)request->nranks;
+    if (coll_block_count(coll, nranks, request->sweep.min, esize) !=
+            coll_block_count(coll, nranks, request->sweep.max, esize) &&
+        request->sweep.min != request->sweep.max) {
+        err_add(err, ERR_USAGE,
+                "--trace shows one operation, but the sizes go from %llu to %llu B: give one with "
+                "--size",
+                (unsigned long long)request->sweep.min, (unsigned long long)request->sweep.max);
+    }
+    size_t count = request->algos.count;
+    if (count != 1 || strcmp(request->algos.items[0], "all") == 0) {
+        err_add(err, ERR_USAGE,
+                "--trace shows one operation, but --algo names several algorithms: give one");
+    }
+}
+
 /* All broken rules at once. */
 static int check_request(struct request *request, const struct opts *opts, struct err *err)
 {
@@ -348,6 +401,9 @@ static int check_request(struct request *request, const struct opts *opts, struc
         if (strcmp(name, "auto") != 0 && strcmp(name, "all") != 0) {
             algo_find(request->coll->id, name, err);
         }
+    }
+    if (request->trace && err->count == 0) {
+        check_trace(request, err);
     }
     return err->count > 0 ? -1 : 0;
 }
@@ -385,7 +441,8 @@ static void describe(struct out *out, const struct request *request)
              VERIFY_RANKS);
 }
 
-static void add_meta(struct out *out, const struct request *request, int argc, char **argv)
+/* Freed by the caller. */
+static char *command_line(int argc, char **argv)
 {
     char *line = mem_strdup("commsim");
     for (int i = 0; i < argc; i++) {
@@ -393,6 +450,11 @@ static void add_meta(struct out *out, const struct request *request, int argc, c
         free(line);
         line = longer;
     }
+    return line;
+}
+
+static void add_meta(struct out *out, const struct request *request, const char *line)
+{
     out_meta(out, "program", out_text("commsim " COMMSIM_VERSION));
     out_meta(out, "source", out_text(source_name(SOURCE_SIMULATED)));
     out_meta(out, "command", out_text(line));
@@ -408,10 +470,9 @@ static void add_meta(struct out *out, const struct request *request, int argc, c
     out_meta(out, "slice_B", out_uint(request->slice));
     out_meta(out, "wire", out_text(wire_choices[request->wire]));
     out_meta(out, "verified", out_bool(request->nranks <= VERIFY_RANKS));
-    free(line);
 }
 
-static int open_outputs(struct session *session, int argc, char **argv, struct err *err)
+static int open_outputs(struct session *session, struct err *err)
 {
     static const struct out_column log_columns[] = {
         {"size", "B", 0, 0, OUT_UINT, NULL, NULL},
@@ -424,14 +485,17 @@ static int open_outputs(struct session *session, int argc, char **argv, struct e
         {"bytes", "B", 0, 0, OUT_UINT, NULL, NULL},
     };
     const struct request *request = &session->request;
-    session->table = table_new();
+    session->table = table_new(0);
     int bad = out_add_asked(session->table, request->json, request->csv, request->overwrite, err);
     if (request->log) {
         session->log = out_new(log_columns, sizeof log_columns / sizeof *log_columns);
         bad |= out_add(session->log, OUT_FORMAT_CSV, request->log, request->overwrite, err);
     }
+    if (!bad && request->trace) {
+        bad = trace_file_open(&session->trace, request->trace, request->overwrite, err);
+    }
     if (!bad) {
-        add_meta(session->table, request, argc, argv);
+        add_meta(session->table, request, session->command);
         describe(session->table, request);
     }
     return bad;
@@ -449,9 +513,11 @@ static void session_release(struct session *session)
 
 int coll_cmd(int argc, char **argv)
 {
-    struct session session = {0};
+    struct session session = {.trace.fd = -1};
     struct opts opts;
     struct err err = ERR_INIT;
+    char *line = command_line(argc, argv);
+    session.command = line;
     int bad = opts_parse(&opts, rows, &session.request, argc, argv, &err);
     if (opts.help) {
         opts_help(stdout, "commsim coll OPERATION [options]",
@@ -460,13 +526,15 @@ int coll_cmd(int argc, char **argv)
                   "broadcast.",
                   rows);
     } else if (!bad && !check_request(&session.request, &opts, &err)) {
-        if (!open_outputs(&session, argc, argv, &err)) {
+        if (!open_outputs(&session, &err)) {
             run_sizes(&session, &err);
         }
+        trace_file_close(&session.trace, NULL, NULL, &err); /* there was no timeline */
         out_close(session.log, &err);
         out_close(session.table, &err);
     }
     session_release(&session);
+    free(line);
     opts_release(&opts);
     int status = (int)err.code;
     err_print(&err, "commsim");

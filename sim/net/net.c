@@ -20,8 +20,9 @@ enum event_kind { EV_FLOW, EV_ARRIVE, EV_GROUP }; /* id: wire, wire, lane */
 struct lane {
     uint32_t rank, first, end, pos;
     uint64_t pass;
-    uint32_t next;    /* in the list it stands in: of waiters, or of ready lanes */
-    uint32_t waiters; /* lanes that wait for this one */
+    ps_t came_ps, begin_ps; /* of the group it is at: when it came there, and began */
+    uint32_t next;          /* in the list it stands in: of waiters, or of ready lanes */
+    uint32_t waiters;       /* lanes that wait for this one */
 };
 
 /* Posted and not yet on the link: first in, first out per wire. */
@@ -277,6 +278,38 @@ static double group_time(const struct net *net, const struct lane *lane)
     return time;
 }
 
+/* Record `r` of the lane's group, which ends now. */
+static void add_step(struct net *net, const struct lane *lane, uint32_t r)
+{
+    const struct lprog *prog = prog_of(net, lane->rank);
+    const struct lstep *step = &prog->steps[r];
+    const struct step_info *info = step_info(step->kind);
+    struct ref ref = info->sends ? (struct ref){step->src_buf, step->src}
+                                 : (struct ref){step->dst_buf, step->dst};
+    struct trace_event event = {
+        .rank = lane->rank,
+        .lane = (uint32_t)(lane - net->lanes) - net->lane_base[lane->rank],
+        .step = prog->source[r],
+        .record = r,
+        .group = lane->pos,
+        .kind = step->kind,
+        .chunk = sched_ref(net->sched, lane->rank, ref).chunk,
+        .nchunks = step->nchunks,
+        .pass = lane->pass,
+        .bytes = slice_bytes(net, lane->rank, ref.buf, ref.chunk, step->nchunks, lane->pass),
+        .came = lane->came_ps,
+        .begin = lane->begin_ps,
+        .end = net->now_ps,
+    };
+    if (info->sends || info->receives) {
+        const struct wire *wire = wire_at(net, lane->rank, step->wire);
+        event.peer = info->sends ? wire->dst : wire->src;
+        event.channel = wire->channel;
+        event.number = lane->pass * prog->wires[step->wire].nmsgs + step->msg;
+    }
+    trace_add(&net->result.steps, &event);
+}
+
 /* Posts what the group sends, releases what it received, and goes on to the next group. */
 static void end_group(struct net *net, uint32_t number)
 {
@@ -296,6 +329,10 @@ static void end_group(struct net *net, uint32_t number)
                 slice_bytes(net, lane->rank, step->dst_buf, step->dst, step->nchunks, lane->pass));
         }
     }
+    for (uint32_t i = lane->pos; net->args->keep_steps && i <= last; i++) {
+        add_step(net, lane, i);
+    }
+    lane->came_ps = net->now_ps;
     lane->pos = last + 1;
     if (lane->pos == lane->end) {
         lane->pos = lane->first;
@@ -316,6 +353,7 @@ static void advance(struct net *net, uint32_t number)
             *block.waiters = number;
             return;
         }
+        lane->begin_ps = net->now_ps;
         double time = group_time(net, lane);
         if (time > 0) {
             queue_put(&net->queue, ps_add(net->now_ps, time), EV_GROUP, number);
@@ -468,7 +506,8 @@ static void build_lanes(struct net *net)
         const struct lprog *prog = prog_of(net, r);
         for (uint32_t l = 0; l < prog->nlanes; l++, count++) {
             uint32_t first = prog->lane_start[l], end = prog->lane_start[l + 1];
-            net->lanes[count] = (struct lane){r, first, end, first, 0, NONE, NONE};
+            net->lanes[count] = (struct lane){
+                .rank = r, .first = first, .end = end, .pos = first, .next = NONE, .waiters = NONE};
             if (first == end) {
                 net->lanes[count].pass = net->passes; /* nothing to do */
             } else {
@@ -596,7 +635,11 @@ static void finish_result(struct net *net)
         if (result->finish_ps[r] > result->total_ps) {
             result->total_ps = result->finish_ps[r];
         }
+        if (net->args->keep_steps) {
+            result->steps.spans[r] = (struct trace_span){0, result->finish_ps[r]};
+        }
     }
+    trace_sort(&result->steps);
 }
 
 static void net_release(struct net *net)
@@ -628,6 +671,9 @@ int net_run(const struct linked *linked, const struct net_args *args, struct net
         .egress_bytes = mem_calloc(n, sizeof *net.result.egress_bytes),
         .ingress_bytes = mem_calloc(n, sizeof *net.result.ingress_bytes),
     };
+    if (args->keep_steps) {
+        trace_init(&net.result.steps, n, 1e6, false);
+    }
     build_layouts(&net);
     build_lanes(&net);
     int status = build_wires(&net, err);
@@ -656,5 +702,6 @@ void net_result_release(struct net_result *result)
     free(result->egress_bytes);
     free(result->ingress_bytes);
     free(result->log);
+    trace_release(&result->steps);
     *result = (struct net_result){0};
 }

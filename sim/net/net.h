@@ -25,6 +25,7 @@
 #include "net/queue.h"
 #include "sched/link.h"
 #include "sched/msglog.h"
+#include "sched/trace.h"
 
 struct net_args {
     ps_t alpha_ps;      /* latency of a message */
@@ -34,7 +35,7 @@ struct net_args {
     uint32_t slots;     /* room of a wire in messages, >= 1 */
     size_t block_bytes; /* bytes of a block of the collective */
     size_t slice_bytes; /* most bytes of a chunk per pass, a multiple of LAYOUT_GRANULE; 0: all */
-    bool keep_log;
+    bool keep_log, keep_steps;
 };
 
 /* What a run gave. The creator of the arrays is net_run; net_result_release frees them. */
@@ -51,6 +52,7 @@ struct net_result {
     uint64_t *ingress_bytes;
     struct msg_log *log; /* with keep_log: every message in the order of posting */
     size_t nlog;
+    struct trace steps; /* with keep_steps: every step, in picoseconds, sorted */
 };
 
 /* Adds every rule that the arguments break (ERR_USAGE). Returns 0 or -1. */
