@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "exec/cgroup.h"
+#include "exec/launch.h"
 #include "sched/sched.h"
 
 enum { MOST_NAMED = 4 }; /* waiting ranks listed in a sentence */
@@ -33,10 +34,21 @@ static void say_step(FILE *out, const struct rank_status *status)
         fprintf(out, "in a barrier (peer %d)", peer);
         return;
     }
+    if (kind == WAIT_LIBRARY) {
+        fprintf(out, "in the library's call");
+        return;
+    }
     const char *name = kind < STEP_KIND_COUNT ? step_info((enum step_kind)kind)->name : "unknown";
     fprintf(out, "at step %u (%s, peer %d, pass %llu)",
             atomic_load_explicit(&status->wait_step, memory_order_relaxed), name, peer,
             (unsigned long long)atomic_load_explicit(&status->wait_pass, memory_order_relaxed));
+}
+
+/* True when the rank waits for `culprit`. A library does not say for whom it waits: for all. */
+static bool waits_on(const struct rank_status *status, uint32_t culprit)
+{
+    uint32_t kind = atomic_load_explicit(&status->wait_kind, memory_order_relaxed);
+    return culprit == NO_RANK || kind == WAIT_LIBRARY || waits_for(status) == culprit;
 }
 
 /* Adds who waited for `culprit`; for NO_RANK: everyone who waited. */
@@ -45,8 +57,7 @@ static void say_waiting(FILE *out, struct world *world, uint32_t culprit)
     uint32_t named = 0, more = 0;
     for (uint32_t r = 0; r < world_nranks(world); r++) {
         const struct rank_status *status = world_status(world, r);
-        if (r == culprit || !is_waiting(status)) continue;
-        if (culprit != NO_RANK && waits_for(status) != culprit) continue;
+        if (r == culprit || !is_waiting(status) || !waits_on(status, culprit)) continue;
         if (named == MOST_NAMED) {
             more++;
             continue;
@@ -86,6 +97,8 @@ char *blame_sentence(struct world *world, const struct blame *blame)
         fprintf(out, "rank %u (a thread of process %d) ", blame->rank, blame->pid);
     } else if (blame->rank != NO_RANK) {
         fprintf(out, "rank %u (pid %d) ", blame->rank, blame->pid);
+    } else if (blame->wrapper) {
+        fprintf(out, "%s (pid %d) ", blame->wrapper, blame->pid);
     } else if (blame->nranks) {
         fprintf(out, "the process of ranks %u to %u (pid %d) ", blame->first,
                 blame->first + blame->nranks - 1, blame->pid);
@@ -124,17 +137,32 @@ static uint32_t chain_end(struct world *world, const bool *beats, uint32_t rank)
     return NO_RANK;
 }
 
+/* What the kernel says a thread does: the letter after the name in /proc/ID/stat. '?': unknown. */
+static char thread_letter(const struct rank_status *status)
+{
+    char *path =
+        mem_printf("/proc/%d/stat", atomic_load_explicit(&status->pid, memory_order_relaxed));
+    char *text = file_text(path);
+    const char *name_end = text ? strrchr(text, ')') : NULL;
+    char letter = name_end && name_end[1] == ' ' ? name_end[2] : '?';
+    free(text);
+    free(path);
+    return letter;
+}
+
 /* Without a chain: any rank that stands still, outside of a wait if there is one (when a whole
- * process was stopped, that is the one which did not wait). */
+ * process was stopped, that is the one which did not wait), else one that is stopped. */
 static uint32_t any_still(struct world *world, const bool *beats)
 {
-    uint32_t found = NO_RANK;
+    uint32_t found = NO_RANK, stopped = NO_RANK;
     for (uint32_t r = 0; r < world_nranks(world); r++) {
+        const struct rank_status *status = world_status(world, r);
         if (rank_mood(world, beats, r) != STILL) continue;
-        if (!is_waiting(world_status(world, r))) return r;
+        if (!is_waiting(status)) return r;
         if (found == NO_RANK) found = r;
+        if (stopped == NO_RANK && strchr("Tt", thread_letter(status))) stopped = r;
     }
-    return found;
+    return stopped != NO_RANK ? stopped : found;
 }
 
 static uint32_t find_culprit(struct world *world, const bool *beats)
@@ -149,16 +177,9 @@ static uint32_t find_culprit(struct world *world, const bool *beats)
     return gone != NO_RANK ? gone : any_still(world, beats);
 }
 
-/* What the kernel says a thread does: the letter after the name in /proc/ID/stat. */
-static const char *thread_state(int32_t id)
+static const char *thread_state(const struct rank_status *status)
 {
-    char *path = mem_printf("/proc/%d/stat", id);
-    char *text = file_text(path);
-    const char *name_end = text ? strrchr(text, ')') : NULL;
-    char letter = name_end && name_end[1] == ' ' ? name_end[2] : '?';
-    free(text);
-    free(path);
-    switch (letter) {
+    switch (thread_letter(status)) {
     case 'T':
         return " (it is stopped)";
     case 't':
@@ -180,11 +201,10 @@ uint32_t blame_stalled(struct world *world, const bool *beats, double seconds, c
         return culprit;
     }
     struct rank_status *status = world_status(world, culprit);
-    int32_t id = atomic_load_explicit(&status->pid, memory_order_relaxed);
     if (atomic_load_explicit(&status->done, memory_order_acquire)) {
         *verb = mem_printf("had returned, and the others made no progress for %g s", seconds);
     } else {
-        *verb = mem_printf("made no progress for %g s%s", seconds, thread_state(id));
+        *verb = mem_printf("made no progress for %g s%s", seconds, thread_state(status));
     }
     return culprit;
 }

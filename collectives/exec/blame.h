@@ -12,6 +12,7 @@ struct blame {
     uint32_t first, nranks; /* ranks of its process; 0 of them: no process */
     int32_t pid;            /* of the process */
     bool threads;           /* ranks are threads */
+    const char *wrapper;    /* the process is this program, which started the ranks; or NULL */
     bool name_waiting;      /* say who waited for it (for whom, if rank is NO_RANK) */
     const char *verb;       /* what happened to it, e.g. "was killed by signal 9 (Killed)" */
 };
@@ -21,6 +22,7 @@ struct blame {
 char *blame_sentence(struct world *world, const struct blame *blame);
 
 /* Nobody makes progress: finds the rank that keeps the others from going on, by following the
- * chains of waits to one that does not wait, or whose beat stands still (`beats[rank]` false).
+ * chains of waits to one that does not wait, or whose beat stands still (`beats[rank]` false); of
+ * several it takes one outside of a wait, else one that is stopped.
  * NO_RANK: they wait for each other in a circle. *verb, freed by the caller, says what it does. */
 uint32_t blame_stalled(struct world *world, const bool *beats, double seconds, char **verb);

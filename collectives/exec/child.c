@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "exec/cgroup.h"
 #include "exec/control.h"
+#include "exec/place.h"
 
 enum { TIMER_SLACK_NS = 1000 }; /* so that a sleep of 50 us does not take 100 */
 
@@ -26,42 +27,25 @@ static const char fault_env[] = "COLLBENCH_FAULT";
 
 /* ---- cores ---------------------------------------------------------------------------------- */
 
-/* The cores in this thread's affinity mask, ascending; freed by the caller. */
-static uint32_t *mask_cores(uint32_t *count)
+/* Processors in this thread's affinity mask. */
+static uint32_t mask_count(void)
 {
-    uint32_t *cores = NULL, cap = 0;
-    *count = 0;
-    for (int space = CPU_SETSIZE; space > 0; space *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)space);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)space);
+    uint32_t count = 0;
+    for (size_t space = CPU_SETSIZE; count == 0; space *= 2) {
+        cpu_set_t *set = CPU_ALLOC(space);
+        size_t bytes = CPU_ALLOC_SIZE(space);
         bool known = set && sched_getaffinity(0, bytes, set) == 0;
-        bool small = set && !known && errno == EINVAL; /* the kernel knows more cores */
-        for (int core = 0; known && core < space; core++) {
-            if (!CPU_ISSET_S((size_t)core, bytes, set)) continue;
-            MEM_GROW(cores, *count, cap);
-            cores[(*count)++] = (uint32_t)core;
-        }
+        if (known) count = (uint32_t)CPU_COUNT_S(bytes, set);
+        bool small = set && !known && errno == EINVAL; /* the kernel knows more of them */
         CPU_FREE(set);
         if (!small) break;
     }
-    return cores;
-}
-
-static void bind_to_core(uint32_t core)
-{
-    cpu_set_t *set = CPU_ALLOC(core + 1);
-    if (!set) return;
-    size_t bytes = CPU_ALLOC_SIZE(core + 1);
-    CPU_ZERO_S(bytes, set);
-    CPU_SET_S(core, bytes, set);
-    sched_setaffinity(0, bytes, set); /* where it is not allowed the rank runs unbound */
-    CPU_FREE(set);
+    return count;
 }
 
 uint32_t launch_cores(void)
 {
-    uint32_t count, quota = cgroup_cpus("");
-    free(mask_cores(&count));
+    uint32_t count = mask_count(), quota = cgroup_cpus("");
     if (quota < count) count = quota;
     return count ? count : 1;
 }
@@ -76,7 +60,7 @@ struct child {
     struct world *world;
     bool threads;
     uint32_t rank; /* !threads */
-    uint32_t *cores, ncores;
+    int world_fd, control_fd;
     struct {
         int kind; /* enum fault_kind */
         uint32_t rank;
@@ -97,18 +81,27 @@ bool launch_is_child(void)
     return getenv(RANK_ENV) && getenv(PARENT_ENV);
 }
 
-static int control_send(int fd, const struct control *head, const void *data, size_t bytes)
+/* The launchers of parallel programs, by what they leave in the environment of each copy. A copy
+ * that is alone (a shell that srun started, and what runs in it) does no harm. */
+static const struct foreign {
+    const char *rank, *size; /* variables: number of the copy, number of copies (NULL: not told) */
+    const char *name;
+} foreigners[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun of Open MPI"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun of Slurm"},
+    {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "Flux"},
+    {"PMI_RANK", "PMI_SIZE", "mpiexec (PMI)"},
+    {"PMIX_RANK", NULL, "a launcher that speaks PMIx"},
+};
+
+const char *launch_foreign(void)
 {
-    struct iovec parts[2] = {
-        {.iov_base = (void *)(uintptr_t)head, .iov_len = sizeof *head},
-        {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes},
-    };
-    struct msghdr record = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t sent;
-    do {
-        sent = sendmsg(fd, &record, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 ? -1 : 0;
+    for (size_t i = 0; i < sizeof foreigners / sizeof *foreigners && !launch_is_child(); i++) {
+        const struct foreign *foreign = &foreigners[i];
+        const char *size = foreign->size ? getenv(foreign->size) : "2";
+        if (getenv(foreign->rank) && size && strtoul(size, NULL, 10) > 1) return foreign->name;
+    }
+    return NULL;
 }
 
 int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err)
@@ -125,18 +118,24 @@ int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err)
 }
 
 /* Hands every sentence of `err` to the launcher, or to stderr when there is none. */
-static void report(uint32_t rank, struct err *err)
+static void report(int fd, uint32_t rank, struct err *err)
 {
     struct control head = {.kind = CONTROL_ERROR, .rank = rank, .code = err->code};
     for (char *line = err->text, *end; line; line = end) {
         end = strchr(line, '\n');
         size_t bytes = end ? (size_t)(end++ - line) : strlen(line);
         if (bytes > MESSAGE_BYTES) bytes = MESSAGE_BYTES;
-        if (control_send(CONTROL_FD, &head, line, bytes)) {
+        if (control_send(fd, &head, line, bytes)) {
             fprintf(stderr, "rank %u: %.*s\n", rank, (int)bytes, line);
         }
     }
     err_release(err);
+}
+
+void rank_fail(struct rank *rk, struct err *err)
+{
+    report(rk->control_fd, rk->rank, err);
+    _exit(1);
 }
 
 static void *seat_run(void *arg)
@@ -148,16 +147,17 @@ static void *seat_run(void *arg)
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     seat->rc = rank_init(&rk, child->world, seat->rank, &err);
     if (!seat->rc) {
-        rk.control_fd = CONTROL_FD;
+        rk.control_fd = child->control_fd;
         if (child->fault.rank == rk.rank) {
             rk.fault = child->fault.kind;
             rk.fault_at = child->fault.at;
         }
-        if (!rk.crowded && rk.nranks <= child->ncores) bind_to_core(child->cores[rk.rank]);
+        const char *cpus = rk.status->cpus;
+        if (*cpus) place_bind(cpus); /* where it is not allowed the rank runs unbound */
         seat->rc = child->rank_main(&rk, &err);
     }
     if (seat->rc && !err.count) err_add(&err, ERR_FAILED, "failed without saying why");
-    report(seat->rank, &err);
+    report(child->control_fd, seat->rank, &err);
     struct rank_status *status = world_status(child->world, seat->rank);
     atomic_store_explicit(&status->done, 1, memory_order_release);
     return NULL;
@@ -178,7 +178,7 @@ static int run_threads(struct child *child)
             struct err err = ERR_INIT;
             err_add(&err, ERR_FAILED, "cannot start thread %u of %u: %s", started + 1, nranks,
                     strerror(error));
-            report(started, &err);
+            report(child->control_fd, started, &err);
             rc = -1;
             break;
         }
@@ -229,32 +229,108 @@ void launch_fault(struct rank *rk)
     }
 }
 
+/* ---- meeting the launcher -------------------------------------------------------------------- */
+
+/* The words of this process's command line, NULL-terminated; NULL when they cannot be read. */
+static char **own_words(void)
+{
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    if (!file) return NULL;
+    char **words = NULL, *word = NULL;
+    size_t count = 0, cap = 0, room = 0;
+    while (getdelim(&word, &room, '\0', file) >= 0) {
+        MEM_GROW(words, count, cap);
+        words[count++] = mem_strdup(word);
+    }
+    free(word);
+    fclose(file);
+    MEM_GROW(words, count, cap);
+    words[count] = NULL;
+    return words;
+}
+
+/* Becomes the wrapper, which keeps what is set here: it ends with the launcher, and a terminal's
+ * signals do not reach it. What it is to run is this process's command line. */
+static _Noreturn void become_wrapper(void)
+{
+    char **words = own_words();
+    setsid();
+    if (words) execvp(words[0], words);
+    fprintf(stderr, "cannot run %s: %s\n", words ? words[0] : "a command", strerror(errno));
+    _exit(127);
+}
+
+void launch_wrap(void)
+{
+    const char *rank = getenv(RANK_ENV), *parent = getenv(PARENT_ENV);
+    pid_t launcher = (pid_t)atoi(parent ? parent : "0");
+    if (!rank || rank[0] != '$' || getppid() != launcher) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(1); /* it died before the line above */
+    become_wrapper();
+}
+
+/* A rank that a wrapper started: introduces itself to the launcher, and gets from it what a child
+ * would have inherited. The wrapper's own pipes stay open behind stdout and stderr, for it may take
+ * their end for the end of the rank. */
+static int join_launcher(struct child *child, const char *variable, struct err *err)
+{
+    const char *number = getenv(variable), *name = getenv(SOCKET_ENV);
+    if (!number || !name) {
+        return err_add(err, ERR_FAILED, "the command that was to start the ranks has not set %s",
+                       number ? SOCKET_ENV : variable);
+    }
+    child->rank = (uint32_t)strtoul(number, NULL, 10);
+    child->control_fd = control_join(name);
+    struct control hello = {.kind = CONTROL_HELLO, .rank = child->rank};
+    int fds[HELLO_COUNT];
+    if (child->control_fd < 0 || control_send(child->control_fd, &hello, NULL, 0) ||
+        control_take(child->control_fd, fds)) {
+        return err_add(err, ERR_FAILED, "rank %u cannot reach the launcher: %s", child->rank,
+                       strerror(errno));
+    }
+    child->world_fd = fds[HELLO_WORLD];
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        int from = fds[fd == STDOUT_FILENO ? HELLO_STDOUT : HELLO_STDERR];
+        fcntl(fd, F_DUPFD_CLOEXEC, CONTROL_FD + 1);
+        dup2(from, fd);
+        close(from);
+    }
+    return 0;
+}
+
 /* Fills *child from what the launcher left in the environment. */
 static int child_open(struct child *child, struct err *err)
 {
     const char *rank = getenv(RANK_ENV), *parent = getenv(PARENT_ENV);
+    pid_t launcher = (pid_t)atoi(parent ? parent : "0");
+    bool wrapped = rank && rank[0] == '$';
+    launch_wrap();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT,
-           SIG_IGN); /* a terminal sends these to all; what follows is the launcher's choice */
+    if (!wrapped && getppid() != launcher) _exit(1); /* it died before the line above */
+    /* a terminal sends these to all; what follows is the launcher's choice */
+    signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    if (getppid() != atoi(parent ? parent : "0")) _exit(1); /* it died before the line above */
-    fcntl(WORLD_FD, F_SETFD, FD_CLOEXEC);
-    fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
+    if (wrapped) {
+        if (join_launcher(child, rank + 1, err)) return -1;
+    } else {
+        fcntl(WORLD_FD, F_SETFD, FD_CLOEXEC);
+        fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
+    }
     child->threads = rank && strcmp(rank, "all") == 0;
-    child->rank = rank && !child->threads ? (uint32_t)strtoul(rank, NULL, 10) : 0;
-    child->cores = mask_cores(&child->ncores);
+    if (rank && !child->threads && !wrapped) child->rank = (uint32_t)strtoul(rank, NULL, 10);
     if (parse_fault(child, err)) return -1;
-    child->world = world_attach(WORLD_FD, err);
+    child->world = world_attach(child->world_fd, err);
     return child->world ? 0 : -1;
 }
 
 int launch_child(int (*rank_main)(struct rank *rk, struct err *err))
 {
-    struct child child = {.rank_main = rank_main};
+    struct child child = {.rank_main = rank_main, .world_fd = WORLD_FD, .control_fd = CONTROL_FD};
     struct err err = ERR_INIT;
     int rc = child_open(&child, &err);
     if (rc) {
-        report(child.rank, &err);
+        report(child.control_fd, child.rank, &err);
     } else if (child.threads) {
         rc = run_threads(&child);
     } else {
@@ -262,7 +338,6 @@ int launch_child(int (*rank_main)(struct rank *rk, struct err *err))
         seat_run(&seat);
         rc = seat.rc;
     }
-    free(child.cores);
     world_close(child.world);
     return rc ? 1 : 0;
 }

@@ -8,30 +8,41 @@
  *                      survivors run     world_abort         SIGKILL
  *                      into their waits
  *
- * Each child has one SOCK_SEQPACKET pair to the launcher: a record is a message, so threads can
- * share it, and no socket has a name. */
+ * With a wrapper (mpiexec) there is one child, which starts the ranks. They are watched through
+ * descriptors of their processes, so that the first to die is known, whatever the wrapper then does
+ * to the others; and since they may be inside a library, where they do not see the abort, they are
+ * killed as soon as the story has been told. What the wrapper itself prints is kept, and shown when
+ * no rank is at fault. See control.h for how ranks and launcher speak. */
 #include "exec/launch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/mem.h"
 #include "exec/blame.h"
+#include "exec/cgroup.h"
 #include "exec/control.h"
 
 enum {
-    WATCH_MS = 200,  /* between two looks at the statuses */
-    STILL_MS = 1000, /* a waiting rank without a beat for so long has been stopped */
-    PAUSE_MS = 2000, /* a longer gap between looks: the launcher itself was stopped */
-    GRACE_MS = 100,  /* survivors get so long to run into their waits */
-    ABORT_MS = 2000, /* and so long to end by themselves */
-    KILL_MS = 1500,  /* and SIGKILL so long to work */
+    WATCH_MS = 200,    /* between two looks at the statuses */
+    STILL_MS = 1000,   /* a waiting rank without a beat for so long has been stopped */
+    PAUSE_MS = 2000,   /* a longer gap between looks: the launcher itself was stopped */
+    GRACE_MS = 100,    /* survivors get so long to run into their waits */
+    ABORT_MS = 2000,   /* and so long to end by themselves */
+    KILL_MS = 1500,    /* and SIGKILL so long to work */
+    ADOPTED_US = 1000, /* between two looks for adopted children */
 };
 
 /* ---- a run --------------------------------------------------------------------------------- */
@@ -44,6 +55,15 @@ struct proc {
     uint32_t first; /* its ranks */
     uint32_t nranks;
     bool spawned, ended;
+};
+
+/* A rank that the wrapper started: no child of ours. */
+struct far {
+    struct run *run;
+    uv_poll_t poll;
+    int fd;    /* of its process, readable when that has ended */
+    pid_t pid; /* 0: it has not said hello yet */
+    bool ended;
 };
 
 /* What the launcher remembers of a rank. */
@@ -61,7 +81,10 @@ struct run {
     uv_timer_t watch, alarm;
     uv_signal_t signals[3];
     struct proc *procs;
-    uint32_t nprocs, nalive, nranks;
+    uint32_t nprocs, nranks;
+    uint32_t nalive;  /* children and ranks of the wrapper that run */
+    struct far *fars; /* per rank; NULL: there is no wrapper */
+    int chatter;      /* file with what the wrapper printed, -1: none */
     struct seen *seen;
     uint64_t moved_ms;  /* when any rank last made progress */
     uint64_t looked_ms; /* when the watch last looked */
@@ -98,8 +121,19 @@ static void proc_kill(struct proc *proc)
     if (proc->spawned && !proc->ended) uv_process_kill(&proc->process, SIGKILL);
 }
 
+static void fars_kill(struct run *run)
+{
+    for (uint32_t r = 0; run->fars && r < run->nranks; r++) {
+        struct far *far = &run->fars[r];
+        if (far->fd >= 0 && !far->ended) {
+            syscall(SYS_pidfd_send_signal, far->fd, SIGKILL, NULL, 0);
+        }
+    }
+}
+
 static void run_kill(struct run *run)
 {
+    fars_kill(run);
     for (uint32_t i = 0; i < run->nprocs; i++)
         proc_kill(&run->procs[i]);
 }
@@ -117,6 +151,8 @@ static void run_tell(struct run *run)
         blame.nranks = proc->nranks;
         blame.pid = proc->process.pid;
         blame.threads = run->spec->threads;
+        blame.wrapper = run->fars ? run->spec->wrapper[0] : NULL;
+        if (run->fars && run->culprit != NO_RANK) blame.pid = run->fars[run->culprit].pid;
     }
     char *verb = NULL;
     if (run->interrupted) { /* whatever else happened: most likely it was the same key */
@@ -137,7 +173,8 @@ static void on_alarm(uv_timer_t *timer)
         break;
     case GRACE:
         run_tell(run);
-        if (run->stalled) proc_kill(run->guilty);
+        if (run->stalled && !run->fars) proc_kill(run->guilty);
+        fars_kill(run);
         run->phase = ABORTED;
         uv_timer_start(timer, on_alarm, ABORT_MS, 0);
         break;
@@ -177,10 +214,10 @@ static void on_signal(uv_signal_t *handle, int number)
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Adds a rank's own sentence, once for all ranks that say the same. */
-static void own_error(struct run *run, struct proc *proc, const struct control *head,
-                      const char *text, size_t bytes)
+static void own_error(struct run *run, struct proc *proc, const struct record *record)
 {
-    char *line = mem_printf("rank %u: %.*s", head->rank, (int)bytes, text);
+    const struct control *head = &record->head;
+    char *line = mem_printf("rank %u: %.*s", head->rank, (int)record->bytes, record->data);
     const char *said = strchr(line, ':');
     bool known = false;
     for (const char *at = run->own.text; at && (at = strstr(at, said)); at++) {
@@ -192,28 +229,54 @@ static void own_error(struct run *run, struct proc *proc, const struct control *
     run_fail(run, head->rank, proc, mem_strdup("failed"));
 }
 
+static void on_far_end(uv_poll_t *poll, int status, int events);
+
+/* A rank that the wrapper started gets what children inherit, and is watched from here on. */
+static void on_hello(struct proc *proc, const struct record *hello)
+{
+    struct run *run = proc->run;
+    uint32_t rank = hello->head.rank;
+    if (rank >= run->nranks || run->fars[rank].pid) {
+        run_fail(run, NO_RANK, proc,
+                 mem_printf("started a %s rank %u; there are %u ranks in all",
+                            rank < run->nranks ? "second" : "foreign", rank, run->nranks));
+        return;
+    }
+    struct far *far = &run->fars[rank];
+    far->pid = hello->pid;
+    far->fd = (int)syscall(SYS_pidfd_open, far->pid, 0);
+    int rc = far->fd < 0 ? -errno : uv_poll_init(run->loop, &far->poll, far->fd);
+    if (!rc) rc = uv_poll_start(&far->poll, UV_READABLE, on_far_end);
+    if (rc) {
+        run_fail(run, rank, proc, mem_printf("cannot be watched: %s", uv_strerror(rc)));
+        return;
+    }
+    far->poll.data = far;
+    run->nalive++;
+    int fds[HELLO_COUNT] = {world_fd(run->spec->world), STDOUT_FILENO, STDERR_FILENO};
+    if (control_give(proc->fd, hello, fds)) {
+        run_fail(run, rank, proc, mem_printf("cannot be reached: %s", strerror(errno)));
+    }
+    if (run->phase >= ABORTED) fars_kill(run);
+}
+
 /* Takes in everything that waits on a child's socket. */
 static void proc_drain(struct proc *proc)
 {
     struct run *run = proc->run;
-    char record[sizeof(struct control) + MESSAGE_BYTES];
-    for (;;) {
-        ssize_t got = recv(proc->fd, record, sizeof record, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < (ssize_t)sizeof(struct control)) {
-            if (got == 0) uv_poll_stop(&proc->poll); /* it has closed its end */
-            return;
-        }
-        struct control head;
-        memcpy(&head, record, sizeof head);
-        size_t bytes = (size_t)got - sizeof head;
+    struct record record;
+    int got;
+    while ((got = control_recv(proc->fd, &record)) > 0) {
         run->moved_ms = run_now(run);
-        if (head.kind == CONTROL_ERROR) {
-            own_error(run, proc, &head, record + sizeof head, bytes);
+        if (record.head.kind == CONTROL_ERROR) {
+            own_error(run, proc, &record);
+        } else if (record.head.kind == CONTROL_HELLO) {
+            if (run->fars) on_hello(proc, &record);
         } else if (run->spec->on_message) {
-            run->spec->on_message(run->spec->ctx, head.rank, record + sizeof head, bytes);
+            run->spec->on_message(run->spec->ctx, record.head.rank, record.data, record.bytes);
         }
     }
+    if (got < 0) uv_poll_stop(&proc->poll); /* it has closed its end */
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -224,14 +287,79 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- ends of children ----------------------------------------------------------------------- */
 
+static bool rank_done(struct run *run, uint32_t rank)
+{
+    struct rank_status *status = world_status(run->spec->world, rank);
+    return atomic_load_explicit(&status->done, memory_order_acquire) != 0;
+}
+
 /* True when every rank of the process has returned from rank_main. */
 static bool proc_done(const struct proc *proc)
 {
     for (uint32_t r = proc->first; r < proc->first + proc->nranks; r++) {
-        struct rank_status *status = world_status(proc->run->spec->world, r);
-        if (!atomic_load_explicit(&status->done, memory_order_acquire)) return false;
+        if (!rank_done(proc->run, r)) return false;
     }
     return true;
+}
+
+/* One less is running. */
+static void run_less(struct run *run)
+{
+    if (--run->nalive) return;
+    if (run->phase == GRACE) run_tell(run);
+    run_close(run);
+}
+
+/* What a status as of waitpid says. */
+static char *end_verb(int status)
+{
+    if (WIFSIGNALED(status)) {
+        return mem_printf("was killed by signal %d (%s)", WTERMSIG(status),
+                          strsignal(WTERMSIG(status)));
+    }
+    return mem_printf("exited with status %d%s", WEXITSTATUS(status),
+                      WEXITSTATUS(status) ? "" : " before its work was done");
+}
+
+/* How a process that is not our child has ended, as a status of waitpid: from the last field of
+ * /proc/PID/stat while its parent has not asked, then from the kernel's memory of it (Linux 6.15).
+ * False: nobody knows. */
+static bool far_status(const struct far *far, int *status)
+{
+    struct {
+        uint64_t mask, rest[6];
+        uint32_t last;
+        int32_t exit_code;
+    } info = {.mask = 8 /* PIDFD_INFO_EXIT */};
+    char *path = mem_printf("/proc/%d/stat", (int)far->pid), *text = file_text(path);
+    const char *at = text ? strrchr(text, ')') : NULL; /* behind it: state, then numbers */
+    bool known = at && at[1] == ' ' && strchr("ZX", at[2]);
+    if (known) *status = atoi(strrchr(text, ' '));
+    free(text);
+    free(path);
+    _Static_assert(sizeof info == 64, "struct pidfd_info of include/uapi/linux/pidfd.h, version 0");
+    if (!known && ioctl(far->fd, _IOWR(0xFF, 11, char[64]), &info) == 0 && (info.mask & 8)) {
+        *status = info.exit_code;
+        known = true;
+    }
+    return known;
+}
+
+static void on_far_end(uv_poll_t *poll, int status, int events)
+{
+    struct far *far = poll->data;
+    struct run *run = far->run;
+    uint32_t rank = (uint32_t)(far - run->fars);
+    (void)status, (void)events;
+    proc_drain(&run->procs[0]); /* what it said before it ended comes first */
+    uv_poll_stop(poll);
+    far->ended = true;
+    if (!rank_done(run, rank)) {
+        int how;
+        run_fail(run, rank, &run->procs[0],
+                 far_status(far, &how) ? end_verb(how) : mem_strdup("died"));
+    }
+    run_less(run);
 }
 
 static void on_exit_child(uv_process_t *process, int64_t status, int number)
@@ -240,19 +368,11 @@ static void on_exit_child(uv_process_t *process, int64_t status, int number)
     struct run *run = proc->run;
     proc_drain(proc); /* what it said before it ended comes first */
     proc->ended = true;
-    run->nalive--;
-    uint32_t rank = proc->nranks == 1 ? proc->first : NO_RANK;
-    if (number) {
-        run_fail(run, rank, proc,
-                 mem_printf("was killed by signal %d (%s)", number, strsignal(number)));
-    } else if (status != 0 || !proc_done(proc)) {
-        run_fail(run, rank, proc,
-                 mem_printf("exited with status %d%s", (int)status,
-                            status ? "" : " before its work was done"));
+    uint32_t rank = proc->nranks == 1 && !run->fars ? proc->first : NO_RANK;
+    if (number || status != 0 || !proc_done(proc)) {
+        run_fail(run, rank, proc, end_verb(number ? number : (int)status << 8));
     }
-    if (run->nalive) return;
-    if (run->phase == GRACE) run_tell(run);
-    run_close(run);
+    run_less(run);
 }
 
 /* ---- stalls --------------------------------------------------------------------------------- */
@@ -267,9 +387,13 @@ static void run_stalled(struct run *run)
     }
     char *verb;
     uint32_t culprit = blame_stalled(run->spec->world, beats, run->spec->timeout_s, &verb);
-    struct proc *proc = culprit == NO_RANK   ? NULL
-                        : run->spec->threads ? &run->procs[0]
-                                             : &run->procs[culprit];
+    struct proc *proc = NULL;
+    if (culprit != NO_RANK) proc = &run->procs[run->nprocs == 1 ? 0 : culprit];
+    if (run->fars && culprit != NO_RANK && !run->fars[culprit].pid) {
+        free(verb);
+        verb = mem_printf("did not start rank %u within %g s", culprit, run->spec->timeout_s);
+        culprit = NO_RANK;
+    }
     run->stalled = proc != NULL;
     run_fail(run, culprit, proc, verb);
     free(beats);
@@ -299,35 +423,111 @@ static void on_watch(uv_timer_t *timer)
 
 /* ---- starting ------------------------------------------------------------------------------- */
 
-/* The environment with the child's own variables in front; freed with free_env. */
-static char **child_env(struct run *run, const struct proc *proc)
+static bool same_name(const char *a, const char *b)
 {
-    size_t count = 0, used = 0;
-    while (environ[count])
-        count++;
-    char **env = mem_calloc(count + 3, sizeof *env);
-    env[used++] =
-        run->spec->threads ? mem_strdup(RANK_ENV "=all") : mem_printf(RANK_ENV "=%u", proc->first);
-    env[used++] = mem_printf(PARENT_ENV "=%d", (int)getpid());
-    for (size_t i = 0; i < count; i++) {
-        bool ours = !strncmp(environ[i], RANK_ENV "=", sizeof RANK_ENV) ||
-                    !strncmp(environ[i], PARENT_ENV "=", sizeof PARENT_ENV);
-        if (!ours) env[used++] = mem_strdup(environ[i]);
+    size_t length = strcspn(a, "=");
+    return strncmp(a, b, length) == 0 && b[length] == '=';
+}
+
+/* A list of words that grows. */
+struct words {
+    char **list; /* NULL-terminated */
+    size_t count, cap;
+};
+
+/* Adds a word. Takes it. */
+static void words_add(struct words *words, char *word)
+{
+    MEM_GROW(words->list, words->count, words->cap);
+    words->list[words->count++] = word;
+    MEM_GROW(words->list, words->count, words->cap);
+    words->list[words->count] = NULL;
+}
+
+static void words_release(struct words *words)
+{
+    for (size_t i = 0; i < words->count; i++)
+        free(words->list[i]);
+    free(words->list);
+}
+
+/* The environment with the child's own variables in front, then the caller's. `name` is that of the
+ * launcher's socket, or NULL. */
+static struct words child_env(struct run *run, const struct proc *proc, const char *name)
+{
+    const struct launch_spec *spec = run->spec;
+    struct words env = {0};
+    words_add(&env, run->fars       ? mem_printf(RANK_ENV "=$%s", spec->rank_variable)
+                    : spec->threads ? mem_strdup(RANK_ENV "=all")
+                                    : mem_printf(RANK_ENV "=%u", proc->first));
+    words_add(&env, mem_printf(PARENT_ENV "=%d", (int)getpid()));
+    if (name) words_add(&env, mem_printf(SOCKET_ENV "=%s", name));
+    for (char *const *more = spec->env; more && *more; more++)
+        words_add(&env, mem_strdup(*more));
+    size_t own = env.count;
+    for (char **old = environ; *old; old++) {
+        bool known = false;
+        for (size_t i = 0; i < own; i++)
+            known = known || same_name(env.list[i], *old);
+        if (!known) words_add(&env, mem_strdup(*old));
     }
     return env;
 }
 
-static void free_env(char **env)
+/* The wrapper's command line: its words, this program's file, the arguments. */
+static struct words wrapper_words(const struct launch_spec *spec)
 {
-    for (size_t i = 0; env[i]; i++)
-        free(env[i]);
-    free(env);
+    struct words words = {0};
+    for (char *const *word = spec->wrapper; *word; word++)
+        words_add(&words, mem_strdup(*word));
+    char *prog = realpath("/proc/self/exe", NULL);
+    words_add(&words, prog ? prog : mem_strdup(spec->argv[0]));
+    for (char **arg = spec->argv + 1; *arg; arg++)
+        words_add(&words, mem_strdup(*arg));
+    return words;
 }
 
 static uv_stdio_container_t pass_fd(int fd)
 {
     bool open = fcntl(fd, F_GETFD) >= 0;
     return (uv_stdio_container_t){.flags = open ? UV_INHERIT_FD : UV_IGNORE, .data.fd = fd};
+}
+
+/* Starts this program once more with `argv`; its descriptors from 1 on are `fds`. */
+static int proc_spawn(struct proc *proc, char **argv, const char *name, const int fds[], int nfds,
+                      struct err *err)
+{
+    struct words env = child_env(proc->run, proc, name);
+    uv_stdio_container_t stdio[CONTROL_FD + 1] = {{.flags = UV_IGNORE}};
+    for (int fd = 1; fd <= nfds; fd++)
+        stdio[fd] = pass_fd(fds[fd - 1]);
+    uv_process_options_t options = {
+        .file = "/proc/self/exe",
+        .args = argv,
+        .env = env.list,
+        .stdio = stdio,
+        .stdio_count = nfds + 1,
+        .exit_cb = on_exit_child,
+    };
+    int rc = uv_spawn(proc->run->loop, &proc->process, &options);
+    proc->process.data = proc;
+    words_release(&env);
+    if (rc) {
+        return err_add(err, ERR_FAILED, "cannot start the process of rank %u: %s", proc->first,
+                       uv_strerror(rc));
+    }
+    proc->spawned = true;
+    proc->run->nalive++;
+    return 0;
+}
+
+static int proc_listen(struct proc *proc, struct err *err)
+{
+    proc->poll.data = proc;
+    int rc = uv_poll_init(proc->run->loop, &proc->poll, proc->fd);
+    if (!rc) rc = uv_poll_start(&proc->poll, UV_READABLE, on_readable);
+    if (!rc) return 0;
+    return err_add(err, ERR_FAILED, "cannot listen to rank %u: %s", proc->first, uv_strerror(rc));
 }
 
 static int proc_start(struct proc *proc, struct err *err)
@@ -339,40 +539,31 @@ static int proc_start(struct proc *proc, struct err *err)
                        proc->first, strerror(errno));
     }
     proc->fd = pair[0];
-    uv_stdio_container_t stdio[CONTROL_FD + 1] = {
-        {.flags = UV_IGNORE},
-        pass_fd(STDOUT_FILENO),
-        pass_fd(STDERR_FILENO),
-        [WORLD_FD] = pass_fd(world_fd(run->spec->world)),
-        [CONTROL_FD] = pass_fd(pair[1]),
-    };
-    char **env = child_env(run, proc);
-    uv_process_options_t options = {
-        .file = "/proc/self/exe",
-        .args = run->spec->argv,
-        .env = env,
-        .stdio = stdio,
-        .stdio_count = CONTROL_FD + 1,
-        .exit_cb = on_exit_child,
-    };
-    int rc = uv_spawn(run->loop, &proc->process, &options);
-    proc->process.data = proc;
-    free_env(env);
+    int fds[CONTROL_FD] = {STDOUT_FILENO, STDERR_FILENO, world_fd(run->spec->world), pair[1]};
+    int rc = proc_spawn(proc, run->spec->argv, NULL, fds, CONTROL_FD, err);
     close(pair[1]);
-    if (rc) {
-        return err_add(err, ERR_FAILED, "cannot start the process of rank %u: %s", proc->first,
-                       uv_strerror(rc));
+    return rc ? -1 : proc_listen(proc, err);
+}
+
+/* Starts the one child that becomes the wrapper. Its orphans are adopted: see run_adopted. */
+static int wrapper_start(struct proc *proc, struct err *err)
+{
+    struct run *run = proc->run;
+    char *name = NULL;
+    proc->fd = control_listen(&name);
+    run->chatter = memfd_create("collbench-wrapper", MFD_CLOEXEC);
+    if (proc->fd < 0 || run->chatter < 0) {
+        free(name);
+        return err_add(err, ERR_FAILED, "cannot open the control socket of the ranks: %s",
+                       strerror(errno));
     }
-    proc->spawned = true;
-    run->nalive++;
-    proc->poll.data = proc;
-    rc = uv_poll_init(run->loop, &proc->poll, proc->fd);
-    if (!rc) rc = uv_poll_start(&proc->poll, UV_READABLE, on_readable);
-    if (rc) {
-        return err_add(err, ERR_FAILED, "cannot listen to rank %u: %s", proc->first,
-                       uv_strerror(rc));
-    }
-    return 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    struct words words = wrapper_words(run->spec);
+    int fds[] = {run->chatter, run->chatter};
+    int rc = proc_spawn(proc, words.list, name, fds, 2, err);
+    words_release(&words);
+    free(name);
+    return rc ? -1 : proc_listen(proc, err);
 }
 
 static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t *loop)
@@ -380,7 +571,12 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
     *run = (struct run){
         .spec = spec, .loop = loop, .nranks = world_nranks(spec->world), .culprit = NO_RANK};
-    run->nprocs = spec->threads ? 1 : run->nranks;
+    bool one = spec->threads || spec->wrapper;
+    run->nprocs = one ? 1 : run->nranks;
+    run->chatter = -1;
+    if (spec->wrapper) run->fars = mem_calloc(run->nranks, sizeof *run->fars);
+    for (uint32_t r = 0; spec->wrapper && r < run->nranks; r++)
+        run->fars[r] = (struct far){.run = run, .fd = -1};
     run->procs = mem_calloc(run->nprocs, sizeof *run->procs);
     run->seen = mem_calloc(run->nranks, sizeof *run->seen);
     uv_timer_init(run->loop, &run->alarm);
@@ -399,8 +595,33 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     uv_timer_start(&run->watch, on_watch, WATCH_MS, WATCH_MS);
     for (uint32_t i = 0; i < run->nprocs; i++) {
         run->procs[i] = (struct proc){.run = run, .fd = -1, .first = i, .nranks = 1};
-        if (spec->threads) run->procs[i].nranks = run->nranks;
+        if (one) run->procs[i].nranks = run->nranks;
     }
+}
+
+/* The wrapper has helpers, which end soon after it and were then adopted: waits for them. */
+static void run_adopted(struct run *run)
+{
+    uint64_t end = run_now(run) + KILL_MS;
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && run_now(run) < end) {
+        if (pid == 0) usleep(ADOPTED_US);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+}
+
+/* Shows what the wrapper printed, unless another story has been told. */
+static void show_chatter(struct run *run)
+{
+    bool told = run->own.count || run->interrupted || run->culprit != NO_RANK;
+    char part[4096];
+    off_t at = 0;
+    ssize_t got;
+    while (!told && (got = pread(run->chatter, part, sizeof part, at)) > 0) {
+        fwrite(part, 1, (size_t)got, stderr);
+        at += got;
+    }
+    close(run->chatter);
 }
 
 /* Gathers the sentences and frees everything. */
@@ -408,6 +629,8 @@ static int run_finish(struct run *run, struct err *err)
 {
     bool failed = run->phase != RUNNING;
     if (run->interrupted && run->spec->interrupted) *run->spec->interrupted = run->interrupted;
+    if (run->chatter >= 0) show_chatter(run);
+    if (run->fars) run_adopted(run);
     /* A refusal says it all; other failures are placed: what was under way, and who waited. */
     bool refused = run->own.code == ERR_USAGE;
     err_move(err, &run->own);
@@ -420,7 +643,11 @@ static int run_finish(struct run *run, struct err *err)
         }
         if (proc->fd >= 0) close(proc->fd);
     }
+    for (uint32_t r = 0; run->fars && r < run->nranks; r++) {
+        if (run->fars[r].fd >= 0) close(run->fars[r].fd);
+    }
     uv_loop_close(run->loop);
+    free(run->fars);
     free(run->verb);
     free(run->sentence);
     free(run->seen);
@@ -428,19 +655,36 @@ static int run_finish(struct run *run, struct err *err)
     return failed ? -1 : 0;
 }
 
+/* Tells every rank its processors. A list too long to be told leaves the rank unbound. */
+static void tell_places(const struct launch_spec *spec)
+{
+    uint32_t nranks = world_nranks(spec->world);
+    struct place *own = spec->place ? NULL : place_plan(BIND_CORE, nranks);
+    const struct place *place = spec->place ? spec->place : own;
+    for (uint32_t r = 0; r < nranks && place_bound(place) != BIND_NONE; r++) {
+        char *cpus = world_status(spec->world, r)->cpus;
+        int length = snprintf(cpus, STATUS_CPUS, "%s", place_cpus(place, r));
+        if (length >= STATUS_CPUS) cpus[0] = '\0';
+    }
+    place_free(own);
+}
+
 int launch_run(const struct launch_spec *spec, struct err *err)
 {
     struct run run;
     struct err start = ERR_INIT;
     uv_loop_t loop;
+    assert(!spec->wrapper || !spec->threads);
     int rc = uv_loop_init(&loop);
     if (rc) {
         world_abort(spec->world);
         return err_add(err, ERR_FAILED, "cannot start an event loop: %s", uv_strerror(rc));
     }
+    tell_places(spec);
     run_open(&run, spec, &loop);
     for (uint32_t i = 0; i < run.nprocs && !start.count; i++) {
-        if (proc_start(&run.procs[i], &start)) {
+        if (spec->wrapper ? wrapper_start(&run.procs[i], &start)
+                          : proc_start(&run.procs[i], &start)) {
             run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
         }
     }

@@ -1,22 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Starts the ranks of a run on this machine and watches them: processes (the program itself
- * re-executed by libuv, with the world's descriptor inherited) or threads of one child process.
+ * re-executed by libuv, with the world's descriptor inherited), threads of one child process, or
+ * processes that another program starts (mpiexec), so that they can call its library.
  * A rank that dies, stops or stalls ends the run within the timeout, and is named. */
 #pragma once
 
+#include "exec/place.h"
 #include "exec/world.h"
 
 struct launch_spec {
     const char *prog; /* for messages */
     char **argv;      /* the command line, executed again in every child */
     struct world *world;
-    bool threads;     /* one child with all ranks as threads */
-    double timeout_s; /* no rank makes progress for this long: the run is stalled */
+    const struct place *place; /* processors of the ranks; NULL: place_plan(BIND_CORE) */
+    bool threads;              /* one child with all ranks as threads */
+    double timeout_s;          /* no rank makes progress for this long: the run is stalled */
     /* Called in the parent for each message a rank sent, in order per rank. */
     void (*on_message)(void *ctx, uint32_t rank, const void *msg, size_t bytes);
     void *ctx;
     int *interrupted; /* set to the signal that ended the run from outside, if any; may be NULL */
+    char *const *env; /* more "NAME=VALUE" for every rank, before the environment; NULL: none */
+    /* The words of a command that starts the ranks itself, all of them on this machine, from the
+     * command line that is put behind them; NULL: the ranks are started from here. Not with
+     * `threads`. */
+    char *const *wrapper;
+    const char
+        *rank_variable; /* with `wrapper`: the variable in which it tells a rank its number */
 };
+
+/* `wait_kind` of a rank that is inside a call of somebody else's library (see rank_waits). */
+enum { WAIT_LIBRARY = UINT32_MAX - 1 };
 
 /* Runs all ranks to their end. 0 when every rank returned 0; else -1 with one sentence that names
  * the rank at fault, what it worked on, and who waited for it at which step. A rank's own errors
@@ -26,10 +39,23 @@ int launch_run(const struct launch_spec *spec, struct err *err);
 /* True in a process that launch_run started. */
 bool launch_is_child(void);
 
+/* To be called first in main, before the command line is looked at: a process that launch_run
+ * started to become the wrapper does so here, and this does not return. launch_child calls it too.
+ */
+void launch_wrap(void);
+
 /* Child side: attaches to the world and runs `rank_main` as one rank, or as all of them in threads;
- * ranks are bound to cores round robin when there are cores for all. `rank_main` returns 0 or -1
+ * each is bound to its processors. `rank_main` returns 0 or -1
  * with a sentence, which the parent prints. Returns the exit status. */
 int launch_child(int (*rank_main)(struct rank *rk, struct err *err));
+
+/* Under which launcher of parallel programs this process runs as one of several copies ("mpiexec of
+ * MPICH", "srun of Slurm", ..); NULL: it was started alone, or by launch_run. */
+const char *launch_foreign(void);
+
+/* Ends this rank's process at once, and hands the sentences of `err` to the launcher. For errors
+ * in the middle of what cannot return one. */
+_Noreturn void rank_fail(struct rank *rk, struct err *err);
 
 /* Sends one message (at most 4096 bytes) to the parent's on_message. */
 int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err);

@@ -25,6 +25,7 @@ struct world_spec {
 };
 
 /* What a rank is doing, for the one who watches. Written by the rank, each on its own lines. */
+enum { STATUS_CPUS = 4096 };  /* room for the list of a rank's processors */
 enum { STATUS_HANDLES = 64 }; /* handles a rank may have open at once */
 
 struct rank_status {
@@ -38,6 +39,7 @@ struct rank_status {
     _Atomic int32_t pid;
     _Atomic uint32_t done;                    /* 1: rank_main returned */
     _Atomic uint64_t handles[STATUS_HANDLES]; /* wire directories in the extent: see shm.c */
+    char cpus[STATUS_CPUS];                   /* processors, see place.h; "": not bound */
     char what[128];                           /* e.g. "allreduce ring, 1048576 B"; see rank_says */
 };
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The tables: see mpi_abi.h. Sources: mpi.h of MPICH 4.0.2 (its ABI has been frozen since 3.1.1 by
+ * the MPICH ABI Compatibility Initiative) and mpi.h of Open MPI 4.1.4. */
+#include "ref/mpi_abi.h"
+
+/* Every rank may run on every core: the ranks bind themselves. "-launcher fork -rmk user" keeps
+ * the run on this machine inside of a batch job, too. */
+static const char *const mpich_options[] = {"-bind-to", "none", "-launcher", "fork",
+                                            "-rmk",     "user", NULL};
+static const char *const mpich_libraries[] = {"libmpi.so.12", "libmpich.so.12", NULL};
+
+/* Over shared memory ob1 with vader is the fastest of Open MPI's ways for two ranks. */
+static const char *const open_options[] = {"--host",
+                                           "localhost",
+                                           "--bind-to",
+                                           "none",
+                                           "--oversubscribe",
+                                           "--allow-run-as-root",
+                                           "--mca",
+                                           "pml",
+                                           "ob1",
+                                           "--mca",
+                                           "btl",
+                                           "self,vader",
+                                           NULL};
+static const char *const open_libraries[] = {"libmpi.so.40", NULL};
+
+static const struct mpi_abi abis[MPI_FAMILIES] = {
+    [MPI_MPICH] =
+        {
+            .name = "MPICH",
+            .sign = "HYDRA",
+            .version_after = "Version:",
+            .rank_variable = "PMI_RANK",
+            .options = mpich_options,
+            .libraries = mpich_libraries,
+            .world = {0x44000000, NULL},
+            .errors_return = {0x54000001, NULL},
+            .info_null = {0x1c000000, NULL},
+            .dtype = {[DT_FLOAT] = {0x4c00040a, NULL}, [DT_INT32] = {0x4c000405, NULL}},
+            .op = {[OP_SUM] = {0x58000003, NULL}, [OP_MAX] = {0x58000001, NULL}},
+            .in_place = UINTPTR_MAX,
+            .status_ignore = 1,
+        },
+    [MPI_OPEN] =
+        {
+            .name = "Open MPI",
+            .sign = "(Open",
+            .version_after = ") ",
+            .rank_variable = "OMPI_COMM_WORLD_RANK",
+            .options = open_options,
+            .libraries = open_libraries,
+            .world = {0, "ompi_mpi_comm_world"},
+            .errors_return = {0, "ompi_mpi_errors_return"},
+            .info_null = {0, "ompi_mpi_info_null"},
+            .dtype = {[DT_FLOAT] = {0, "ompi_mpi_float"}, [DT_INT32] = {0, "ompi_mpi_int"}},
+            .op = {[OP_SUM] = {0, "ompi_mpi_op_sum"}, [OP_MAX] = {0, "ompi_mpi_op_max"}},
+            .in_place = 1,
+            .status_ignore = 0,
+        },
+};
+
+const struct mpi_abi *mpi_abi_get(enum mpi_family family)
+{
+    return &abis[family];
+}
+
+const char *const mpi_functions[COLL_COUNT][2] = {
+    [COLL_ALLREDUCE] = {"MPI_Allreduce", "MPI_Iallreduce"},
+    [COLL_ALLGATHER] = {"MPI_Allgather", "MPI_Iallgather"},
+    [COLL_REDUCE_SCATTER] = {"MPI_Reduce_scatter_block", "MPI_Ireduce_scatter_block"},
+    [COLL_ALLTOALL] = {"MPI_Alltoall", "MPI_Ialltoall"},
+    [COLL_BROADCAST] = {"MPI_Bcast", "MPI_Ibcast"},
+};
