@@ -19,9 +19,9 @@ static struct map map_of(const struct plan *plan)
 {
     struct map map = {.board = whole_lines(plan->bytes)};
     map.places = map.board + sizeof(struct board);
-    map.samples = map.places + plan->nranks * sizeof(struct board_place);
-    map.stride = whole_lines(plan->samples_cap * sizeof(uint64_t));
-    map.bytes = map.samples + plan->nranks * map.stride;
+    map.samples = map.places + plan_world(plan) * sizeof(struct board_place);
+    map.stride = whole_lines(plan->samples_cap * BOARD_PLANES * sizeof(uint64_t));
+    map.bytes = map.samples + plan_world(plan) * map.stride;
     return map;
 }
 
@@ -55,10 +55,12 @@ struct board_place *board_place(struct world *world, uint32_t rank)
     return (struct board_place *)(void *)blob_at(world, map_of(board_plan(world)).places) + rank;
 }
 
-uint64_t *board_samples(struct world *world, uint32_t rank)
+uint64_t *board_samples(struct world *world, uint32_t rank, enum plane plane)
 {
-    struct map map = map_of(board_plan(world));
-    return (uint64_t *)(void *)blob_at(world, map.samples + rank * map.stride);
+    const struct plan *plan = board_plan(world);
+    struct map map = map_of(plan);
+    size_t at = map.samples + rank * map.stride + plane * plan->samples_cap * sizeof(uint64_t);
+    return (uint64_t *)(void *)blob_at(world, at);
 }
 
 uint64_t board_agree(struct rank *rk, uint64_t value)
@@ -67,6 +69,18 @@ uint64_t board_agree(struct rank *rk, uint64_t value)
     if (rk->rank == 0) board->value = value;
     rank_barrier(rk);
     value = board->value;
+    rank_barrier(rk); /* before it is written again */
+    return value;
+}
+
+double board_most(struct rank *rk, double value)
+{
+    board_place(rk->world, rk->rank)->value = value;
+    rank_barrier(rk);
+    for (uint32_t r = 0; r < rk->nranks; r++) {
+        double other = board_place(rk->world, r)->value;
+        if (other > value) value = other;
+    }
     rank_barrier(rk); /* before it is written again */
     return value;
 }

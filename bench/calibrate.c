@@ -76,19 +76,22 @@ static double ping_batch(struct rank *rk, uint64_t *last, uint64_t count)
 }
 
 /* The other ranks wait in a barrier meanwhile. */
-static void calibrate_ping(struct rank *rk, struct facts *facts)
+double calibrate_ping_s(struct rank *rk)
 {
-    facts->ping_s = NAN;
-    if (rk->nranks < 2) return;
-    double cost[BATCHES] = {0};
+    if (rk->nranks < 2) return NAN;
+    struct board *board = board_of(rk->world);
+    double cost[BATCHES] = {0}, ping_s = NAN;
     bool plays = rk->rank < 2;
-    uint64_t last = 0, count = rk->crowded ? CROWDED_PINGS : PINGS;
+    uint64_t last = atomic_load_explicit(&board->ping, memory_order_relaxed); /* both have it */
+    rank_barrier(rk);
+    uint64_t count = rk->crowded ? CROWDED_PINGS : PINGS;
     if (plays) cost[0] = ping_batch(rk, &last, count);
     uint64_t more = more_batches(rk, 2 * (double)count * cost[0]);
     for (uint64_t b = 1; plays && b <= more; b++)
         cost[b] = ping_batch(rk, &last, count);
-    if (plays) facts->ping_s = stats_median(cost, more + 1) / 1e9;
+    if (plays) ping_s = stats_median(cost, more + 1) / 1e9;
     rank_barrier(rk);
+    return ping_s;
 }
 
 struct facts calibrate(struct rank *rk)
@@ -98,6 +101,6 @@ struct facts calibrate(struct rank *rk)
     calibrate_clock(&facts);
     rank_barrier(rk);
     calibrate_barrier(rk, &facts);
-    calibrate_ping(rk, &facts);
+    facts.ping_s = calibrate_ping_s(rk);
     return facts;
 }

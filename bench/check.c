@@ -32,7 +32,7 @@ void check_fill(const struct check *check, uint64_t salt)
     const struct plan *plan = check->plan;
     const struct plan_row *row = check->row;
     const struct coll *coll = coll_get(plan->coll);
-    uint32_t rank = check->rk->rank;
+    uint32_t rank = check->me;
     size_t esize = dtype_bytes(row->dtype);
     for (size_t done = 0, n; done < check->places.bytes; done += n) {
         n = piece_of(check->places.bytes - done);
@@ -81,7 +81,7 @@ void check_result(const struct check *check, uint64_t salt)
     const struct plan *plan = check->plan;
     const struct plan_row *row = check->row;
     const struct coll *coll = coll_get(plan->coll);
-    uint32_t rank = check->rk->rank, blocks = coll_blocks(coll, BUF_OUT, plan->nranks);
+    uint32_t rank = check->me, blocks = coll_blocks(coll, BUF_OUT, plan->nranks);
     size_t count = row->block_count;
     for (uint32_t block = 0; block < blocks; block++) {
         struct promise promise = coll_after(coll, plan->root, rank, block);

@@ -8,6 +8,7 @@
 /* One rank's share of a call to be checked. */
 struct check {
     struct rank *rk;
+    uint32_t me; /* rank in the own group */
     const struct plan *plan;
     const struct plan_row *row;
     bool in_place;

@@ -8,10 +8,14 @@
 
 #include "base/opts.h"
 #include "base/start.h"
+#include "bench/compare_cmd.h"
 #include "bench/list.h"
+#include "bench/p2p_cmd.h"
+#include "bench/plot_cmd.h"
 #include "bench/run.h"
 #include "bench/schedule_cmd.h"
 #include "bench/step_cmd.h"
+#include "exec/launch.h"
 
 static int run_list(int argc, char **argv, char **whole_argv)
 {
@@ -25,12 +29,27 @@ static int run_schedule(int argc, char **argv, char **whole_argv)
     return schedule_cmd(argc, argv);
 }
 
+static int run_compare(int argc, char **argv, char **whole_argv)
+{
+    (void)whole_argv;
+    return compare_cmd(argc, argv);
+}
+
+static int run_plot(int argc, char **argv, char **whole_argv)
+{
+    (void)whole_argv;
+    return plot_cmd(argc, argv);
+}
+
 static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv, char **whole_argv);
 } commands[] = {
     {"list", "prints algorithms, wires, transports, types (also --list)", run_list},
     {"schedule", "prints, draws and verifies the schedule of an algorithm", run_schedule},
+    {"compare", "compares two records: which rows became slower or faster", run_compare},
+    {"plot", "draws records: time and bandwidth over size", run_plot},
+    {"p2p", "measures latency and bandwidth of every pair of ranks", p2p_cmd},
     {"bench-step", "measures what the executor costs per step", step_cmd},
 };
 
@@ -113,5 +132,6 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     program_start();
+    launch_wrap();
     return program_end("collbench", dispatch(argc, argv));
 }

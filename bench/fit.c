@@ -8,9 +8,12 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "bench/board.h"
+#include "bench/repeat.h"
+#include "bench/trace.h"
 #include "exec/launch.h"
 
 enum { RANKS_LEAST = 2, RANKS_MOST = 8 };
+enum { MPI_BYTES = 64 << 20 };    /* of the library itself, per rank */
 enum { EXTENT_SLACK = 16 << 20 }; /* address space alone, beside twice what is counted */
 
 void fitted_release(struct fitted *fitted)
@@ -51,12 +54,24 @@ static int need_of_sizes(const struct plan *plan, uint32_t dtype_at, uint32_t al
     return 0;
 }
 
+/* What the steps of the one row that is traced need. */
+static int add_trace(const struct plan *plan, struct ready_set *set, struct world_spec *spec,
+                     struct err *err)
+{
+    struct plan_row row;
+    plan_first(plan, &row);
+    const struct ready *ready = ready_get(set, plan, &row, err);
+    if (!ready) return -1;
+    spec->resident_bytes += ready_steps(ready, plan, &row) * TRACE_STEP_BYTES;
+    return 0;
+}
+
 /* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
  * are large themselves; then, if those fit in `limit`, by everything. */
 static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
                      struct world_spec *spec, struct err *err)
 {
-    *spec = (struct world_spec){.nranks = plan->nranks, .blob_bytes = board_blob_bytes(plan)};
+    *spec = (struct world_spec){.nranks = plan_world(plan), .blob_bytes = board_blob_bytes(plan)};
     spec->resident_bytes = plan_touched(plan, 0);
     if (world_need(spec) > limit) return 0;
     struct ready_bytes most = {0, 0};
@@ -66,6 +81,10 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
         }
     }
     spec->resident_bytes = most.all;
+    if (plan->mode == MODE_REPEAT) spec->resident_bytes += repeat_bytes(plan);
+    if (plan->mode == MODE_TRACE && add_trace(plan, set, spec, err)) return -1;
+    if (plan->contest == CONTEST_MPI) /* its own buffers, and what it allocates for a call */
+        spec->resident_bytes += 2 * plan_touched(plan, 0) + MPI_BYTES;
     spec->extent_bytes = most.shared < SIZE_MAX / 4 ? 2 * most.shared + EXTENT_SLACK : SIZE_MAX / 2;
     return 0;
 }
@@ -119,7 +138,8 @@ int fit(const struct request *request, const struct opts *opts, const struct col
         struct fitted *fitted, struct err *err)
 {
     uint32_t cores = launch_cores();
-    *fitted = (struct fitted){.asked = opts_is_set(opts, "ranks"), .available = memory_available()};
+    *fitted = (struct fitted){.asked = opts_is_set(opts, "ranks") || request->groups,
+                              .available = memory_available()};
     fitted->wanted = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
     if (fitted->asked) fitted->wanted = (uint32_t)request->nranks;
     size_t limit = fitted->asked ? fitted->available : fitted->available / 2;

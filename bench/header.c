@@ -11,11 +11,11 @@
 
 #include "base/mem.h"
 #include "base/units.h"
+#include "bench/facts.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
 
-/* The processor's name as the kernel has it, freed by the caller. */
-static char *cpu_name(void)
+char *header_processor(void)
 {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[256], *name = NULL;
@@ -54,8 +54,7 @@ static void put_argument(FILE *to, const char *text)
     fputc('\'', to);
 }
 
-/* Freed by the caller. */
-static char *command_line(int argc, char **argv)
+char *header_command(int argc, char **argv)
 {
     char *line = NULL;
     size_t length;
@@ -76,24 +75,21 @@ static const char *wire_text(const struct plan *plan)
     return plan->wire == PLAN_WIRE_AUTO ? "auto" : wire_mode_name((enum wire_mode)plan->wire);
 }
 
-static void note_machine(struct out *out, int argc, char **argv)
+void header_machine(struct out *out, int argc, char **argv)
 {
     struct err none = ERR_INIT;
     const struct kernels *kernels = kernels_get(&none);
     struct utsname uts;
-    char *cpu = cpu_name(), *line = command_line(argc, argv);
+    char *cpu = header_processor(), *line = header_command(argc, argv);
     uname(&uts);
     out_note(out, "collbench %s, %s kernels; %s, %u cores; %s %s", COLLBENCH_VERSION,
              kernels ? kernels->name : "no", cpu, launch_cores(), uts.sysname, uts.release);
     out_note(out, "command: %s", line);
+    out_meta(out, "schema", out_uint(RECORD_SCHEMA));
     out_meta(out, "program", out_text("collbench " COLLBENCH_VERSION));
     out_meta(out, "source", out_text("measured"));
     out_meta(out, "command", out_text(line));
     out_meta(out, "kernels", out_text(kernels ? kernels->name : NULL));
-    out_meta(out, "processor", out_text(cpu));
-    out_meta(out, "machine", out_text(uts.machine));
-    out_meta(out, "system", out_text(uts.sysname));
-    out_meta(out, "system_release", out_text(uts.release));
     out_meta(out, "cores", out_uint(launch_cores()));
     err_release(&none);
     free(line);
@@ -118,13 +114,10 @@ static void note_ranks(struct out *out, const struct fitted *fitted)
                                                : "",
                  need, available);
     }
-    if (plan->nranks > launch_cores()) {
-        out_note(
-            out,
-            "more ranks (%u) than cores (%u): times contain waiting for a core; with a root and "
-            "few iterations they can be too short as well (late ranks find their messages "
-            "waiting)",
-            plan->nranks, launch_cores());
+    if (plan_world(plan) > launch_cores()) {
+        out_note(out,
+                 "with more ranks than cores, a root and few iterations times can be too short "
+                 "as well (late ranks find their messages waiting)");
     }
     if (plan->nranks == 1 && coll->busbw_factor(1) == 0) {
         out_note(out, "one rank: nothing travels, so busbw is 0 (algbw x %s)", coll->busbw);
@@ -137,26 +130,106 @@ static void note_ranks(struct out *out, const struct fitted *fitted)
     out_meta(out, "memory_available_B", out_uint(fitted->available));
 }
 
-static void note_measuring(struct out *out, const struct plan *plan)
+static void note_samples(struct out *out, const struct plan *plan)
 {
     static const char *const averages[] = {"rank 0", "the mean", "the minimum", "the maximum"};
-    static const char *const keys[] = {"rank0", "mean", "min", "max"};
+    const char *over = averages[plan->average];
     if (plan->samples) {
         out_note(out, "samples: %llu per row, each %s over the ranks; time is their mean",
-                 (unsigned long long)plan->samples, averages[plan->average]);
+                 (unsigned long long)plan->samples, over);
     } else {
         out_note(out,
-                 "samples: %d to %d per row, as many as %g s hold, each %s over the ranks; time is "
-                 "their mean",
-                 PLAN_SAMPLES_LEAST, PLAN_SAMPLES_MOST, PLAN_SAMPLES_S, averages[plan->average]);
+                 "samples: until half of the median's 95 %% interval is %g %% of it, or for %s; %d "
+                 "to %d per row, each %s over the ranks; time is their mean",
+                 100 * plan->precision, units_time((char[UNITS_TEXT]){0}, plan->cap_s),
+                 PLAN_SAMPLES_LEAST, PLAN_SAMPLES_MOST, over);
+        out_meta(out, "precision", out_double(plan->precision));
+        out_meta(out, "max_time_s", out_double(plan->cap_s));
     }
-    out_note(out,
-             "warm-up: %llu operations%s; cadence: back-to-back, no barrier between operations",
-             (unsigned long long)plan->warmup, plan->warm_longer ? ", then 2 ms more" : "");
-    out_meta(out, "cadence", out_text("back-to-back"));
+    out_note(out, "+-%%: half of that interval, by block bootstrap of the samples%s",
+             plan->launches == 1 ? "" : "; of all launches together, by their medians (launch 0)");
+}
+
+static void note_measuring(struct out *out, const struct plan *plan)
+{
+    static const char *const keys[] = {"rank0", "mean", "min", "max"};
+    bool isolated = plan->cadence == CADENCE_ISOLATED;
+    bool shuffled = plan->shuffled && plan_rows(plan) <= PLAN_SHUFFLE_MOST;
+    note_samples(out, plan);
+    out_note(out, "warm-up: %llu operations%s; cadence: %s; caches: %s; rows measured in %s order",
+             (unsigned long long)plan->warmup, plan->warm_longer ? ", then 2 ms more" : "",
+             isolated ? "isolated, a barrier before each operation, not in its time"
+             : plan->contest == CONTEST_NONE
+                 ? "back-to-back, no barrier between operations"
+                 : "back-to-back, each sample behind a barrier and one operation not timed",
+             plan->cold ? "flushed before each sample" : "as the sample before left them",
+             shuffled ? "shuffled" : "listed");
+    out_meta(out, "cadence", out_text(isolated ? "isolated" : "back-to-back"));
+    out_meta(out, "cold", out_bool(plan->cold));
+    out_meta(out, "order", out_text(shuffled ? "shuffled" : "listed"));
+    out_meta(out, "seed", out_uint(plan->seed));
+    out_meta(out, "launches", out_uint(plan->launches));
     out_meta(out, "warmup", out_uint(plan->warmup));
     out_meta(out, "over_ranks", out_text(keys[plan->average]));
     out_meta(out, "check", out_bool(plan->rounds > 0));
+}
+
+/* What the two series of a row are, and what their ratio means. */
+static void note_contest(struct out *out, const struct plan *plan)
+{
+    switch (plan->contest) {
+    case CONTEST_NONE:
+        break;
+    case CONTEST_MPI:
+        out_note(out,
+                 "against MPI: samples in turns, in the same processes, by the same clock and "
+                 "barrier; of blocking and polled calls%s the better one of each row; ratio = "
+                 "p50 of MPI / p50 of own, 95 %% interval low to high (paired block "
+                 "bootstrap); verdict on own",
+                 plan->shared ? ", in our buffers and in MPI_Alloc_mem's," : "");
+        break;
+    case CONTEST_GROUPS:
+        out_note(out,
+                 "%u groups of %u ranks: one group alone, then all together, in turns; ratio "
+                 "= p50 together / p50 alone, the slowdown",
+                 plan->ngroups, plan->nranks);
+        break;
+    case CONTEST_OVERLAP:
+        out_note(out,
+                 "pure: the operation; overlapped: beside compute that takes as long, with "
+                 "%llu looks at it; ratio = p50 overlapped / p50 pure; overlap = 100 - 100 x "
+                 "(overlapped - compute) / pure, as OSU defines it; cores: busy on average",
+                 (unsigned long long)plan->looks);
+        break;
+    case CONTEST_SKEW:
+        out_note(out,
+                 "on time: all ranks leave one barrier; one late: another rank each time "
+                 "comes %s later; both counted from the last arrival to the last departure; "
+                 "wait: what the longest stay in the operation was beyond that",
+                 units_time((char[UNITS_TEXT]){0}, (double)plan->skew_ns / 1e9));
+        break;
+    }
+    static const char *const names[] = {"none", "mpi", "groups", "overlap", "skew"};
+    out_meta(out, "compared_with", out_text(names[plan->contest]));
+    out_meta(out, "ngroups", out_uint(plan->ngroups));
+}
+
+void header_place(struct out *out, const struct place *place)
+{
+    facts_note(out, place);
+    const char *bound = bind_names[place_bound(place)];
+    char *all = NULL;
+    size_t length;
+    FILE *to = open_memstream(&all, &length);
+    for (uint32_t r = 0; to && r < place_nranks(place); r++)
+        fprintf(to, "%s%s", r ? " | " : "", place_cpus(place, r));
+    if (to) fclose(to);
+    bool few = place_nranks(place) <= 16;
+    out_note(out, "ranks bound to: %s; processors by rank: %s", bound,
+             few && all ? all : "see JSON");
+    out_meta(out, "bind", out_text(bound));
+    out_meta(out, "processors_by_rank", out_text(all));
+    free(all);
 }
 
 static void note_setting(struct out *out, const struct plan *plan)
@@ -180,22 +253,24 @@ static void note_setting(struct out *out, const struct plan *plan)
     out_note(out, plan->rounds ? "data: checked in untimed rounds, the last behind the timed ones; "
                                  "#wrong: wrong elements over all rounds"
                                : "data: NOT checked");
-    note_measuring(out, plan);
-    out_note(out,
-             "units: sizes in bytes, GB = 10^9 B; algbw = size / time, busbw = algbw x %s; "
-             "%%bound = least bytes to move / copy speed of the ranks / p50",
-             coll->busbw);
     out_meta(out, "busbw_factor", out_double(coll->busbw_factor(plan->nranks)));
     out_meta(out, "busbw_formula", out_text(coll->busbw));
     out_meta(out, "transport", out_text(transport));
     out_meta(out, "wire", out_text(wire_text(plan)));
     out_meta(out, "buffers", out_text(buffers));
     out_meta(out, "verified", out_bool(verified));
+    if (plan->mode != MODE_TIME) return;
+    note_measuring(out, plan);
+    note_contest(out, plan);
+    out_note(out,
+             "units: sizes in bytes, GB = 10^9 B; algbw = size / time, busbw = algbw x %s; "
+             "%%bound = least bytes to move / copy speed of the ranks / p50",
+             coll->busbw);
 }
 
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv)
 {
-    note_machine(out, argc, argv);
+    header_machine(out, argc, argv);
     note_ranks(out, fitted);
     note_setting(out, fitted->plan);
 }
@@ -211,13 +286,23 @@ void header_facts(struct out *out, const struct facts *facts)
     out_meta(out, "clock_step_s", out_double(facts->clock_step_s));
     out_meta(out, "barrier_s", out_double(facts->barrier_s));
     out_meta(out, "ping_s", out_double(facts->ping_s));
+    if (facts->mpi[0]) {
+        out_note(out, "MPI library: %s", facts->mpi);
+        out_meta(out, "mpi_library", out_text(facts->mpi));
+    }
 }
 
 void header_footer(struct out *out, const struct footer *footer)
 {
     if (footer->batched) {
-        out_note(out, "%llu results have samples of several operations: see batch in CSV and JSON",
+        out_note(out,
+                 "%llu results have samples of several operations (batch in CSV and JSON): their "
+                 "percentiles are of batches",
                  (unsigned long long)footer->batched);
+    }
+    if (footer->drifts) {
+        out_note(out, "DRIFT: %llu results of a launch were more than 10 %% off those before",
+                 (unsigned long long)footer->drifts);
     }
     if (footer->failed) {
         out_note(out, "the run FAILED: the rows above are all that was measured");
@@ -236,6 +321,7 @@ void header_footer(struct out *out, const struct footer *footer)
     if (footer->busbw_count) {
         out_note(out, "Avg bus bandwidth    : %g (GB/s, mean over all rows and placements)", mean);
     }
+    out_meta(out, "drifts", out_uint(footer->drifts));
     out_meta(out, "checked", out_uint(footer->checked));
     out_meta(out, "wrong", out_uint(footer->wrong));
     out_meta(out, "okay", out_bool(!footer->failed && footer->wrong == 0));

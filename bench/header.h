@@ -6,9 +6,26 @@
 #include "base/out.h"
 #include "bench/board.h"
 #include "bench/fit.h"
+#include "exec/place.h"
+
+/* Version of what a JSON file holds; a change of meaning or of a name makes it one more. */
+enum { RECORD_SCHEMA = 2 };
+
+/* The processor's name as the kernel has it, freed by the caller. */
+char *header_processor(void);
+
+/* The command line as a shell would read it, the program without its folders; freed by the caller.
+ */
+char *header_command(int argc, char **argv);
+
+/* Program, machine and command line alone: part of header_plan. */
+void header_machine(struct out *out, int argc, char **argv);
 
 /* Before anything runs. `argv` is the whole command line. */
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv);
+
+/* Which cores the ranks have. */
+void header_place(struct out *out, const struct place *place);
 
 /* When the ranks have measured the machine. */
 void header_facts(struct out *out, const struct facts *facts);
@@ -19,6 +36,7 @@ struct footer {
     uint64_t batched;        /* results whose samples are several operations */
     double busbw_sum;
     uint64_t busbw_count;
-    bool failed; /* the run ended early */
+    uint64_t drifts; /* rows of a launch that drifted away from the launches before */
+    bool failed;     /* the run ended early */
 };
 void header_footer(struct out *out, const struct footer *footer);

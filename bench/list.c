@@ -9,6 +9,7 @@
 #include "bench/bound.h"
 #include "exec/transport.h"
 #include "kernels/kernels.h"
+#include "ref/mpi.h"
 
 static void list_operations(void)
 {
@@ -44,6 +45,14 @@ static void list_transports(void)
         }
         printf("%s%s\n", why ? "- cannot be used here: " : "", why ? why : "");
     }
+}
+
+static void list_libraries(void)
+{
+    const char *why = mpi_absent();
+    printf("\nLibraries to compare with (--vs)\n  %-16s%s%s\n", "mpi",
+           why ? "cannot be used here: " : "opened at run time, in ranks that mpiexec starts",
+           why ? why : "");
 }
 
 static void list_types(void)
@@ -82,6 +91,7 @@ int list_cmd(int argc, char **argv)
         list_operations();
         list_algorithms();
         list_transports();
+        list_libraries();
         list_types();
         printf("\nLeast bytes per rank behind %%bound, in units of the size, mean over n ranks "
                "(out of place; in place)\n");

@@ -3,11 +3,15 @@
  * those of nccl-tests (doc/PERFORMANCE.md and src/common.cu there) unless a help text says so. */
 #include "bench/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "bench/format.h"
+#include "bench/trace.h"
 #include "exec/launch.h"
+#include "exec/place.h"
 #include "exec/transport.h"
 #include "sched/layout.h"
 
@@ -19,7 +23,9 @@ static const char *const wire_choices[] = {"auto", "staged", "pull", "ll", NULL}
 static const int wire_modes[] = {PLAN_WIRE_AUTO, WIRE_STAGED, WIRE_PULL, WIRE_LL};
 static const char *const buffer_choices[] = {"shared", "private", NULL};
 static const char *const rank_choices[] = {"processes", "threads", NULL};
-static const char *const cadence_choices[] = {"back-to-back", NULL};
+static const char *const cadence_choices[] = {"back-to-back", "isolated", NULL};
+static const char *const vs_choices[] = {"nothing", "mpi", NULL};
+static const char *const order_choices[] = {"shuffled", "listed", NULL};
 
 #define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
     {                                                                                              \
@@ -76,13 +82,21 @@ static const struct opts_row rows[] = {
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
         .choices = wire_choices),
+    ROW("bind", 0, OPTS_CHOICE, bind, "core", "KIND",
+        "cores of a rank: one of its own (none when there are too few), those of a NUMA node, all",
+        .choices = bind_names),
     ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
         "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
     ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
-        "samples; without it, 20 and as many more, up to 1000, as 0.1 s holds",
-        .section = "Measuring", .min = 1, .max = UINT32_MAX),
+        "samples; without it, as many as --precision needs, 20 to 4000", .section = "Measuring",
+        .min = 1, .max = UINT32_MAX),
+    ROW("precision", 0, OPTS_FRACTION, precision, "2%", "SHARE",
+        "without -n: stop when half of the median's 95 % interval is below this share of it"),
+    ROW("max-time", 0, OPTS_TIME_S, cap_s, "0.25", "SECONDS",
+        "without -n: .. or when the samples of a row's placement took so long",
+        .plain_seconds = true),
     ROW("warmup_iters", 'w', OPTS_UINT, warmup, NULL, "N",
-        "operations before the timed ones; without it, 5 and as many more as 2 ms hold",
+        "operations before the timed ones; without it, 6 and as many more as 2 ms hold",
         .max = UINT32_MAX),
     ROW("agg_iters", 'm', OPTS_UINT, batch, "1", "N",
         "least operations per sample; its time is divided by their number", .min = 1,
@@ -94,13 +108,53 @@ static const struct opts_row rows[] = {
         "rounds of the data check, raised to what shows each rank's share; 0: no check",
         .max = UINT32_MAX),
     ROW("cadence", 0, OPTS_CHOICE, cadence, "back-to-back", "KIND",
-        "what stands between two operations: back-to-back has nothing there",
+        "what stands between two operations: back-to-back has nothing there, isolated a barrier "
+        "before each (outside of the time)",
         .choices = cadence_choices),
+    ROW("cold", 0, OPTS_FLAG, cold, NULL, NULL,
+        "flush the buffers from the caches before each sample; isolated"),
+    ROW("order", 0, OPTS_CHOICE, order, "shuffled", "KIND",
+        "in which rows are measured; they are printed in order in any case",
+        .choices = order_choices),
+    ROW("seed", 0, OPTS_UINT, seed, "1", "N", "of the shuffled order"),
+    ROW("launches", 'N', OPTS_UINT, launches, "1", "N",
+        "start the ranks N times and measure all rows each time, then all launches together; 0: "
+        "for ever",
+        .max = UINT32_MAX),
+    ROW("run_cycles", 0, OPTS_UINT, launches, NULL, "N", "the same", .max = UINT32_MAX),
+    ROW("time", 0, OPTS_TIME_S, soak_s, NULL, "TIME",
+        "launch again and again for so long (2h), with time stamps and an alarm when a row drifts",
+        .plain_seconds = true),
+    ROW("vs", 0, OPTS_CHOICE, vs, "nothing", "WHAT",
+        "compare with a library, sample by sample, in the same processes, by the same clock",
+        .choices = vs_choices, .section = "Comparing"),
+    ROW("mpiexec", 0, OPTS_STRING, mpiexec, NULL, "FILE",
+        "the MPI library's launcher; without it, mpiexec as the shell finds it"),
+    ROW("groups", 0, OPTS_STRING, groups, NULL, "KxN",
+        "K groups of N ranks each: one group alone against all at once"),
+    ROW("overlap", 0, OPTS_FLAG, overlap, NULL, NULL,
+        "the operation alone against the operation beside compute that takes as long"),
+    ROW("looks", 0, OPTS_UINT, looks, "16", "N",
+        "with --overlap: how often compute stops to drive the operation (OSU's -t)",
+        .max = UINT32_MAX),
+    ROW("skew", 0, OPTS_TIME_S, skew_s, NULL, "TIME",
+        "all ranks on time against one that comes so late; counted from the last arrival; "
+        "isolated"),
+    ROW("trace", 0, OPTS_STRING, trace, NULL, "FILE",
+        "instead of timing: the steps of one operation over time, for chrome://tracing or "
+        "Perfetto",
+        .section = "Looking inside"),
+    ROW("repeat-check", 0, OPTS_FLAG, repeat_check, NULL, NULL,
+        "instead of timing: are the bits the same on all ranks, in all runs, by all algorithms?"),
     ROW("output_file", 'J', OPTS_STRING, json, NULL, "FILE",
         "write the table as JSON too; - is stdout, without the text", .section = "Output"),
     ROW("json", 0, OPTS_STRING, json, NULL, "FILE", "the same"),
     ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
         "write the table as CSV too; - is stdout, without the text"),
+    ROW("format", 0, OPTS_CHOICE, format, "own", "KIND",
+        "of the text: own, or for parsers of nccl-tests or OSU tables", .choices = format_names),
+    ROW("timestamps", 0, OPTS_FLAG, timestamps, NULL, NULL, "show when each row was complete"),
+    ROW("report_timestamps", 'S', OPTS_UINT, timestamp, "0", "N", "1: the same", .max = 1),
     ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
     ROW("list", 0, OPTS_FLAG, list, NULL, NULL, "print what can be asked for and exit",
         .section = "Instead of a run"),
@@ -108,15 +162,13 @@ static const struct opts_row rows[] = {
     ROW("nthreads", 't', OPTS_UINT, fixed[0], "1", "N", "only 1 here",
         .section = "Flags of nccl-tests that have one legal value here"),
     FIXED(1, "ngpus", 'g', "1"),
-    FIXED(2, "run_cycles", 'N', "1"),
-    FIXED(3, "parallel_init", 'p', "0"),
-    FIXED(4, "blocking", 'z', "0"),
-    FIXED(5, "cudagraph", 'G', "0"),
-    FIXED(6, "report_cputime", 'C', "0"),
-    FIXED(7, "report_timestamps", 'S', "0"),
-    FIXED(8, "local_register", 'R', "0"),
-    FIXED(9, "unalign", 'u', "0"),
-    FIXED(10, "stream_null", 'y', "0"),
+    FIXED(2, "parallel_init", 'p', "0"),
+    FIXED(3, "blocking", 'z', "0"),
+    FIXED(4, "cudagraph", 'G', "0"),
+    FIXED(5, "report_cputime", 'C', "0"),
+    FIXED(6, "local_register", 'R', "0"),
+    FIXED(7, "unalign", 'u', "0"),
+    FIXED(8, "stream_null", 'y', "0"),
     {.name = NULL},
 };
 
@@ -128,12 +180,10 @@ static const struct {
 } fixed_rules[NFIXED] = {
     {"nthreads", 1, "--ranks N --ranks-as threads starts several"},
     {"ngpus", 1, "a rank is a process or thread on cores; --ranks N starts several"},
-    {"run_cycles", 1, "each row is measured once"},
     {"parallel_init", 0, "ranks always start in parallel"},
-    {"blocking", 0, "there is no barrier between operations"},
+    {"blocking", 0, "see --cadence isolated"},
     {"cudagraph", 0, "there are no GPU graphs on this transport"},
     {"report_cputime", 0, "the time is that of the wall clock"},
-    {"report_timestamps", 0, "rows carry no time stamp"},
     {"local_register", 0, "there is no memory to register; see --buffers"},
     {"unalign", 0, "buffers are aligned"},
     {"stream_null", 0, "there are no streams on this transport"},
@@ -147,6 +197,71 @@ static void check_fixed(const struct request *request, struct err *err)
                 (unsigned long long)request->fixed[i], fixed_rules[i].why,
                 (unsigned long long)fixed_rules[i].value);
     }
+}
+
+/* Reads KxN. */
+static void read_groups(struct request *request, const struct opts *opts, struct err *err)
+{
+    if (!request->groups) return;
+    unsigned long long k = 0, n = 0;
+    int end = 0;
+    bool digits = strspn(request->groups, "0123456789x") == strlen(request->groups);
+    bool read = digits && strlen(request->groups) < 16 &&
+                sscanf(request->groups, "%llux%llu%n", &k, &n, &end) == 2 && !request->groups[end];
+    if (!read || k < 2 || n < 1 || k * n > MOST_RANKS) {
+        err_add(err, ERR_USAGE,
+                "--groups %s: not KxN with K groups (2 or more) of N ranks (1 or more), %d ranks "
+                "at most, such as 2x4",
+                request->groups, MOST_RANKS);
+        return;
+    }
+    request->ngroups = k;
+    request->group_ranks = n;
+    if (opts_is_set(opts, "ranks") && request->nranks != k * n) {
+        err_add(err, ERR_USAGE, "--groups %s means %llu ranks, --ranks says %llu: give one of them",
+                request->groups, k * n, (unsigned long long)request->nranks);
+    }
+    request->nranks = n;
+}
+
+/* Things that cannot be had at once: at most one of each line's options. */
+static void check_conflicts(const struct request *request, struct err *err)
+{
+    const struct {
+        const char *option;
+        bool given;
+    } aims[] = {
+        {"--vs", request->vs > 0},           {"--groups", request->groups != NULL},
+        {"--overlap", request->overlap},     {"--skew", request->skew_s > 0},
+        {"--trace", request->trace != NULL}, {"--repeat-check", request->repeat_check},
+    };
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof aims / sizeof *aims; i++) {
+        if (!aims[i].given) continue;
+        if (first)
+            err_add(err, ERR_USAGE, "%s and %s are two different aims: give one of them", first,
+                    aims[i].option);
+        else
+            first = aims[i].option;
+    }
+    if (request->vs > 0 && request->ranks_as == 1) {
+        err_add(err, ERR_USAGE,
+                "--vs %s needs ranks that are processes, --ranks-as threads gives one process",
+                vs_choices[request->vs]);
+    }
+}
+
+/* --cold and --skew stand for isolated operations. */
+static void check_cadence(struct request *request, const struct opts *opts, struct err *err)
+{
+    if (!request->cold && !(request->skew_s > 0)) return;
+    if (opts_is_set(opts, "cadence") && request->cadence != CADENCE_ISOLATED) {
+        err_add(err, ERR_USAGE,
+                "--cadence back-to-back leaves no time between operations, which %s needs; valid: "
+                "--cadence isolated",
+                request->cold ? "--cold" : "--skew");
+    }
+    request->cadence = CADENCE_ISOLATED;
 }
 
 int request_parse(struct request *request, struct opts *opts, int argc, char **argv,
@@ -182,6 +297,9 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
         err_add(err, ERR_USAGE, "--slice %llu is no multiple of %d; nearest is %d",
                 (unsigned long long)request->slice, LAYOUT_GRANULE, LAYOUT_GRANULE);
     }
+    read_groups(request, opts, err);
+    check_conflicts(request, err);
+    check_cadence(request, opts, err);
     if (err->count == 0) {
         sweep_check(&request->sweep, err);
         check_fixed(request, err);
@@ -320,9 +438,31 @@ static void plan_measuring(struct plan *plan, const struct request *request,
     plan->batch = request->batch;
     plan->average = (enum average)request->average;
     plan->rounds = request->check;
+    plan->precision = request->precision;
+    plan->cap_s = request->cap_s;
+    plan->cadence = (enum cadence)request->cadence;
+    plan->cold = request->cold;
+    plan->shuffled = request->order == 0;
+    plan->seed = request->seed;
+    plan->launches = request->soak_s > 0 ? 0 : request->launches;
+    plan->launch = 1;
     bool both = request->in_place == request->out_of_place;
     plan->place[OUT_OF_PLACE] = both || request->out_of_place;
     plan->place[IN_PLACE] = both || request->in_place;
+}
+
+/* What is done with the rows, and what they are compared with. */
+static void plan_aim(struct plan *plan, const struct request *request)
+{
+    plan->mode = request->trace ? MODE_TRACE : request->repeat_check ? MODE_REPEAT : MODE_TIME;
+    plan->contest = request->vs           ? CONTEST_MPI
+                    : request->groups     ? CONTEST_GROUPS
+                    : request->overlap    ? CONTEST_OVERLAP
+                    : request->skew_s > 0 ? CONTEST_SKEW
+                                          : CONTEST_NONE;
+    plan->ngroups = request->ngroups ? (uint32_t)request->ngroups : 1;
+    plan->looks = request->looks;
+    plan->skew_ns = (uint64_t)(request->skew_s * 1e9);
 }
 
 struct plan *request_plan(const struct request *request, const struct opts *opts,
@@ -343,6 +483,8 @@ struct plan *request_plan(const struct request *request, const struct opts *opts
     plan_transport(plan, request, err);
     plan_root(plan, request, err);
     plan_measuring(plan, request, opts);
+    plan_aim(plan, request);
+    if (request->trace) trace_check(plan, request->in_place && request->out_of_place, err);
     if (err->count > before) {
         free(plan);
         return NULL;

@@ -6,18 +6,19 @@
 #include "base/opts.h"
 #include "bench/plan.h"
 
-enum { NFIXED = 11 };
+enum { NFIXED = 9 };
 
 /* What the user wrote; fields are explained by the help texts of the table. */
 struct request {
     uint64_t nranks, size, iters, warmup, batch, root, check, average, channels, parts, slice;
-    uint64_t depth;
+    uint64_t depth, launches, looks, seed, timestamp;
     struct sweep sweep;
-    double timeout_s;
+    double timeout_s, precision, cap_s, skew_s, soak_s;
     struct opts_list dtypes, ops, algos;
-    unsigned wire, buffers, ranks_as, cadence;
-    const char *transport, *json, *csv;
-    bool in_place, out_of_place, overwrite, list, version;
+    unsigned wire, buffers, ranks_as, cadence, vs, order, bind, format;
+    const char *transport, *json, *csv, *mpiexec, *groups, *trace;
+    uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */
+    bool in_place, out_of_place, overwrite, list, version, overlap, cold, timestamps, repeat_check;
     uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */
 };
 

@@ -2,7 +2,11 @@
  * The walk through the rows of a plan: see plan.h. */
 #include "bench/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
 
 static size_t block_count_of(const struct plan *plan, const struct plan_row *row)
 {
@@ -84,6 +88,41 @@ bool plan_next(const struct plan *plan, struct plan_row *row)
     fill_row(plan, row);
     look_ahead(plan, row, unit_of(plan, row));
     return true;
+}
+
+void plan_walk_open(const struct plan *plan, struct plan_walk *walk)
+{
+    *walk = (struct plan_walk){.count = plan_rows(plan)};
+    plan_first(plan, &walk->row);
+    if (!plan->shuffled || walk->count > PLAN_SHUFFLE_MOST) return;
+    walk->rows = mem_calloc(walk->count, sizeof *walk->rows);
+    for (uint64_t i = 0; i < walk->count; i++) {
+        walk->rows[i] = walk->row;
+        plan_next(plan, &walk->row);
+    }
+    struct rng rng;
+    rng_init(&rng, plan->seed + plan->launch);
+    for (uint64_t left = walk->count; left > 1; left--) { /* Fisher and Yates */
+        uint64_t taken = rng_below(&rng, left);
+        struct plan_row last = walk->rows[left - 1];
+        walk->rows[left - 1] = walk->rows[taken];
+        walk->rows[taken] = last;
+    }
+    walk->row = walk->rows[0];
+}
+
+bool plan_walk_next(const struct plan *plan, struct plan_walk *walk)
+{
+    if (!walk->rows) return plan_next(plan, &walk->row);
+    if (++walk->at == walk->count) return false;
+    walk->row = walk->rows[walk->at];
+    return true;
+}
+
+void plan_walk_close(struct plan_walk *walk)
+{
+    free(walk->rows);
+    walk->rows = NULL;
 }
 
 static struct plan_row type_row(const struct plan *plan, uint32_t dtype_at)

@@ -17,11 +17,28 @@ enum { PLAN_ALGO_AUTO = -1, PLAN_WIRE_AUTO = -1 };
 enum { OUT_OF_PLACE, IN_PLACE, NPLACES };
 enum average { AVERAGE_RANK0, AVERAGE_MEAN, AVERAGE_MIN, AVERAGE_MAX };
 
+/* What the ranks do with each row. */
+enum mode { MODE_TIME, MODE_TRACE, MODE_REPEAT };
+
+/* What the operation is compared with, sample by sample; MODE_TIME alone. */
+enum contest {
+    CONTEST_NONE,
+    CONTEST_MPI,     /* the MPI library's call */
+    CONTEST_GROUPS,  /* one group alone, then all groups at once */
+    CONTEST_OVERLAP, /* the operation alone, then beside compute */
+    CONTEST_SKEW,    /* all ranks on time, then one of them late */
+};
+
+enum cadence { CADENCE_BACK_TO_BACK, CADENCE_ISOLATED };
+
 struct plan {
     size_t bytes; /* of this struct with the list at its end */
+    enum mode mode;
+    enum contest contest;
     enum coll_id coll;
-    uint32_t nranks, root;
-    uint32_t cores; /* that the parent, and so all ranks together, may use */
+    uint32_t nranks, root; /* of one group */
+    uint32_t ngroups;      /* that run the collective at once; ranks in all: plan_world() */
+    uint32_t cores;        /* that the parent, and so all ranks together, may use */
     struct sweep sweep;
     uint32_t ndtypes, nops, nalgos;
     enum dtype dtypes[DT_COUNT];
@@ -36,18 +53,40 @@ struct plan {
     bool place[NPLACES];      /* placements to run */
     uint64_t warmup;          /* operations before the timed ones */
     bool warm_longer;         /* .. and as many more as PLAN_WARM_S takes */
-    uint64_t samples;         /* exactly so many; 0: by time, see PLAN_SAMPLES_* */
+    uint64_t samples;         /* exactly so many; 0: until they are sure, see PLAN_SAMPLES_* */
+    double precision;         /* sure: the half-width of the median's 95 % interval / median */
+    double cap_s;             /* .. or when so much time went into a row's placement */
     uint64_t samples_cap;     /* room for samples per rank */
     uint64_t batch;           /* least operations per sample */
     uint64_t rounds;          /* rounds of the data check; 0: none */
-    enum average average;     /* over the ranks, of each sample */
-    int32_t algos[];          /* rows of algo_table(), or PLAN_ALGO_AUTO */
+    enum cadence cadence;
+    bool cold;        /* buffers are flushed from the caches before each sample */
+    uint64_t skew_ns; /* CONTEST_SKEW: how late one rank is */
+    uint64_t looks;   /* CONTEST_OVERLAP: at the operation, during compute */
+    bool shuffled;    /* rows are measured in an order drawn from `seed` */
+    uint64_t seed;
+    uint64_t launches;    /* how often the ranks are started; 0: nobody knows yet */
+    uint64_t launch;      /* from 1: how often the ranks were started so far */
+    enum average average; /* over the ranks, of each sample */
+    int32_t algos[];      /* rows of algo_table(), or PLAN_ALGO_AUTO */
 };
 
-/* Without -n a row gets as many samples as fit PLAN_SAMPLES_S, within these limits. */
-enum { PLAN_SAMPLES_LEAST = 20, PLAN_SAMPLES_MOST = 1000, PLAN_WARMUP = 5, PLAN_WARM_MOST = 1000 };
-#define PLAN_SAMPLES_S 0.1
+/* Without -n a row gets samples until its median is sure, within these limits. */
+enum { PLAN_SAMPLES_LEAST = 20, PLAN_SAMPLES_MOST = 4000, PLAN_WARMUP = 6, PLAN_WARM_MOST = 1000 };
 #define PLAN_WARM_S 0.002
+
+/* Ranks in all groups together. */
+static inline uint32_t plan_world(const struct plan *plan)
+{
+    return plan->nranks * plan->ngroups;
+}
+
+/* Series of samples that a placement has: the operation's, and those of what it is compared with.
+ */
+static inline uint32_t plan_series(const struct plan *plan)
+{
+    return plan->contest == CONTEST_NONE ? 1 : 2;
+}
 
 /* One row of the table, and where the walk stands. */
 struct plan_row {
@@ -68,6 +107,23 @@ void plan_first(const struct plan *plan, struct plan_row *row);
 /* Goes on to the next row; false behind the last. Types are outermost, then operators, sizes and
  * algorithms. Sizes that round to the size before are left out. */
 bool plan_next(const struct plan *plan, struct plan_row *row);
+
+/* The rows in the order in which they are measured: that of the plan, or drawn by lot from its seed
+ * and launch, the same on all ranks; more than PLAN_SHUFFLE_MOST rows stay in order. Usage:
+ *
+ *     plan_walk_open(plan, &walk);
+ *     do { .. walk.row .. } while (plan_walk_next(plan, &walk));
+ *     plan_walk_close(&walk); */
+enum { PLAN_SHUFFLE_MOST = 10000 };
+
+struct plan_walk {
+    struct plan_row row;   /* at hand */
+    struct plan_row *rows; /* all, shuffled; NULL: in order */
+    uint64_t count, at;
+};
+void plan_walk_open(const struct plan *plan, struct plan_walk *walk);
+bool plan_walk_next(const struct plan *plan, struct plan_walk *walk);
+void plan_walk_close(struct plan_walk *walk);
 
 /* Counted by arithmetic: a sweep may have billions of sizes. */
 uint64_t plan_rows(const struct plan *plan);

@@ -139,17 +139,40 @@ static void count_wires(const struct linked *linked, size_t *sends, size_t *most
     }
 }
 
-/* Scratch and slots of a handle, at most. */
-static size_t handle_bytes(const struct linked *linked, const struct plan *plan, size_t block_bytes)
+/* How scratch is cut. */
+static struct layout layout_of(const struct linked *linked, const struct plan *plan,
+                               size_t block_bytes)
 {
     const struct sched *sched = linked->sched;
     size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked, block_bytes);
     slice += (LAYOUT_GRANULE - slice % LAYOUT_GRANULE) % LAYOUT_GRANULE;
-    struct layout layout = {.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
-                            .nparts = sched->nparts,
-                            .granule = LAYOUT_GRANULE,
-                            .block_bytes = block_bytes,
-                            .slice_bytes = slice};
+    return (struct layout){.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
+                           .nparts = sched->nparts,
+                           .granule = LAYOUT_GRANULE,
+                           .block_bytes = block_bytes,
+                           .slice_bytes = slice};
+}
+
+uint64_t ready_steps(const struct ready *ready, const struct plan *plan, const struct plan_row *row)
+{
+    uint64_t most = 0;
+    for (int place = 0; place < NPLACES; place++) {
+        const struct linked *linked = ready->linked[place];
+        if (!linked) continue;
+        struct layout layout = layout_of(linked, plan, row->block_bytes);
+        for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
+            uint64_t steps = linked->progs[p].nsteps * layout_passes(&layout);
+            most = steps > most ? steps : most;
+        }
+    }
+    return most;
+}
+
+/* Scratch and slots of a handle, at most. */
+static size_t handle_bytes(const struct linked *linked, const struct plan *plan, size_t block_bytes)
+{
+    const struct sched *sched = linked->sched;
+    struct layout layout = layout_of(linked, plan, block_bytes);
     size_t longest = layout_longest(&layout) + LAYOUT_GRANULE, sends, most_chunks;
     count_wires(linked, &sends, &most_chunks);
     size_t scratch = add_product(0, (size_t)layout.nblocks * layout.nparts, longest);

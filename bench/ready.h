@@ -32,6 +32,10 @@ const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
 /* All that the verifier knows about schedules as the plan runs them. 0 or -1. */
 int ready_verify(const struct ready *ready, struct err *err);
 
+/* Linked steps that a rank executes in one operation, at most. */
+uint64_t ready_steps(const struct ready *ready, const struct plan *plan,
+                     const struct plan_row *row);
+
 /* Bytes of memory that one rank needs for a row: buffers, scratch, slots, schedule; of those,
  * `shared` lie in its extent. SIZE_MAX when it cannot be counted. */
 struct ready_bytes {

@@ -1,179 +1,282 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The parent's side of a run: options -> plan -> memory -> ranks -> table. It measures nothing; it
- * prints each row when rank 0 has sent its results. */
+ * The parent's side of a run: options -> plan -> memory -> ranks -> rows. It measures nothing. */
 #include "bench/run.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "base/progress.h"
-#include "base/units.h"
 #include "bench/board.h"
+#include "bench/clock.h"
 #include "bench/fit.h"
 #include "bench/header.h"
 #include "bench/list.h"
 #include "bench/measure.h"
 #include "bench/options.h"
+#include "bench/repeat.h"
+#include "bench/rows.h"
+#include "bench/trace.h"
 #include "exec/launch.h"
+#include "exec/place.h"
+#include "ref/mpi.h"
 #include "sched/table.h"
 
-/* A placement of the row at hand. */
-struct half {
-    bool here;
-    struct result result;
-    double *us;
-    size_t count, cap;
+/* What a run needs besides the plan. */
+struct setting {
+    const struct request *request;
+    const struct fitted *fitted;
+    struct place *place;
+    struct mpi_setup mpi; /* --vs mpi */
+    char **argv;
+    int argc;
 };
 
 struct run {
-    const struct plan *plan;
-    struct out *table;
+    const struct setting *setting;
+    struct plan *plan;
+    struct world *world; /* of the launch at hand */
     struct err *err;
-    struct plan_row row; /* at hand */
-    bool behind;         /* all rows are printed */
-    bool unread;         /* the reader of stdout went away, so the run was ended */
-    struct half halves[NPLACES];
-    double *us; /* samples that came before their result */
-    size_t count, cap;
+    struct outputs outputs;
+    struct rows *rows;
     struct footer footer;
+    struct traced traced;   /* MODE_TRACE */
+    struct repeats repeats; /* MODE_REPEAT */
     struct progress progress;
-    int signal; /* that ended the run from outside; 0: none */
+    uint64_t done; /* rows of this launch */
+    bool unread;   /* the reader of stdout went away, so the run was ended */
+    int signal;    /* that ended the run from outside; 0: none */
 };
 
-/* ---- rows ---- */
+/* ---- outputs ---- */
 
-static void note_rounding(struct run *run)
+/* Two outputs in one place: the second would overwrite the first. The first one is there. */
+static int check_same(const char *first, const char *second, struct err *err)
 {
-    const struct plan_row *row = &run->row;
-    char asked[UNITS_TEXT], used[UNITS_TEXT];
-    if (row->algo_at > 0) return;
-    if (row->asked != row->bytes) {
-        out_note(run->table, "%s asked: %s used, whole %s elements%s",
-                 units_size(asked, row->asked), units_size(used, row->bytes),
-                 dtype_name(row->dtype),
-                 coll_blocks(coll_get(run->plan->coll), BUF_SCRATCH, 2) > 1 ? " per rank" : "");
-    }
-    if (row->merged > 0) {
-        out_note(run->table, "%llu more sizes round to %s and are left out",
-                 (unsigned long long)row->merged, units_size(used, row->bytes));
-    }
+    struct stat one, other;
+    if (!first || !second) return 0;
+    if (strcmp(first, "-") == 0 && strcmp(second, "-") == 0)
+        return err_add(err, ERR_USAGE, "two outputs go to stdout; give one of them a file");
+    bool same = stat(first, &one) == 0 && stat(second, &other) == 0 && S_ISREG(one.st_mode) &&
+                one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    if (!same) return 0;
+    return err_add(err, ERR_USAGE, "two outputs name one file: %s and %s; give each its own", first,
+                   second);
 }
 
-static void note_empty_chunks(struct run *run)
+static int open_outputs(struct run *run, struct err *err)
 {
+    const struct request *request = run->setting->request;
     const struct plan *plan = run->plan;
-    const struct plan_row *row = &run->row;
-    struct algo_args args = {.nranks = plan->nranks,
-                             .root = plan->root,
-                             .channels = row->choice.channels,
-                             .parts = row->choice.parts};
-    if (!plan->parts && !plan->channels) return; /* small sizes: as ever */
-    uint32_t nparts = row->choice.algo->nparts(&args);
-    if (row->block_count == 0 || row->block_count >= nparts / 2) return;
-    out_note(run->table,
-             "%s, %s: blocks of %zu elements in %u chunks, most of them empty; fewer --parts or "
-             "--channels do the same",
-             units_size((char[UNITS_TEXT]){0}, row->bytes), row->choice.algo->name,
-             row->block_count, nparts);
+    static const unsigned shows[] = {
+        [CONTEST_NONE] = 0,
+        [CONTEST_MPI] = TABLE_CONTEST,
+        [CONTEST_GROUPS] = TABLE_CONTEST,
+        [CONTEST_OVERLAP] = TABLE_CONTEST | TABLE_OVERLAP,
+        [CONTEST_SKEW] = TABLE_CONTEST | TABLE_WAIT,
+    };
+    unsigned show =
+        shows[plan->contest] | (plan->launches != 1 ? TABLE_LAUNCH : 0) |
+        (request->timestamps || request->timestamp || request->soak_s > 0 ? TABLE_TIME : 0);
+    bool repeat = plan->mode == MODE_REPEAT; /* a table of its own */
+    run->outputs = (struct outputs){
+        .record = repeat ? repeat_table() : table_new(0),
+        .sheet = repeat ? repeat_table() : table_new(0),
+        .text = repeat ? repeat_table() : format_new((enum format)request->format, plan, show),
+        .format = (enum format)request->format,
+    };
+    bool dash = false;
+    int bad = 0;
+    if (request->json) {
+        dash = strcmp(request->json, "-") == 0;
+        bad |=
+            out_add(run->outputs.record, OUT_FORMAT_JSON, request->json, request->overwrite, err);
+    }
+    bad |= check_same(request->json, request->csv, err);
+    if (request->csv && !bad) {
+        dash = dash || strcmp(request->csv, "-") == 0;
+        bad |= out_add(run->outputs.sheet, OUT_FORMAT_CSV, request->csv, request->overwrite, err);
+    }
+    if (!dash) bad |= out_add(run->outputs.text, OUT_FORMAT_TEXT, NULL, request->overwrite, err);
+    bad |= check_same(request->json, request->trace, err) |
+           check_same(request->csv, request->trace, err);
+    if (!bad && plan->mode == MODE_TRACE)
+        bad = traced_open(&run->traced, plan, request->trace, request->overwrite, err);
+    return bad;
 }
 
-/* Prints the row at hand, if anything of it is here. */
-static void flush_row(struct run *run)
+static bool reader_gone(const struct run *run)
 {
-    struct table_side sides[NPLACES] = {{0}};
-    bool any = false;
-    for (int place = 0; place < NPLACES; place++) {
-        struct half *half = &run->halves[place];
-        if (!half->here) continue;
-        any = true;
-        sides[place] = (struct table_side){&half->result, half->us, half->count};
-    }
-    if (!any) return;
-    progress_clear(&run->progress);
-    note_rounding(run);
-    note_empty_chunks(run);
-    table_row(run->table, &sides[OUT_OF_PLACE], &sides[IN_PLACE]);
-    for (int place = 0; place < NPLACES; place++) {
-        free(run->halves[place].us);
-        run->halves[place] = (struct half){0};
-    }
+    return out_reader_gone(run->outputs.record) || out_reader_gone(run->outputs.sheet) ||
+           out_reader_gone(run->outputs.text);
 }
 
-/* A wrong element, as a sentence. */
-static void say_wrong(struct run *run, const struct message *message)
+static void close_outputs(struct run *run, struct err *err)
 {
-    const struct result *result = &message->u.result.result;
-    const struct data_bad *bad = &message->u.result.bad;
-    err_add(run->err, ERR_FAILED,
-            "%s %s, %zu B, %s %s, %s: %lld wrong elements; the first: rank %u, %s element %zu, "
-            "expected %.9g, got %.9g",
-            coll_get(result->coll)->name, result->algo, (size_t)result->bytes, result->dtype,
-            result->redop, result->in_place ? "in place" : "out of place", (long long)result->wrong,
-            message->u.result.wrong_rank, message->u.result.in_input ? "input" : "output",
-            bad->index, bad->expected, bad->got);
+    out_close(run->outputs.record, err);
+    out_close(run->outputs.sheet, err);
+    out_close(run->outputs.text, err);
 }
 
-static void count_result(struct run *run, const struct result *result)
+/* ---- a launch ---- */
+
+static void take_facts(struct run *run, const struct facts *facts)
 {
-    struct footer *footer = &run->footer;
-    if (result->wrong >= 0) {
-        footer->checked++;
-        footer->wrong += (uint64_t)result->wrong;
-    }
-    footer->batched += result->batch > 1;
-    if (result->nsamples > 0) {
-        footer->busbw_sum += result->busbw_GBps;
-        footer->busbw_count++;
-    }
+    header_facts(run->outputs.record, facts);
+    format_facts(run->outputs.text, run->outputs.format, run->plan, run->world, facts);
 }
 
-static void take_result(struct run *run, const struct message *message)
+static void take_repeated(struct run *run, const struct repeated *repeated)
 {
-    const struct result *result = &message->u.result.result;
-    while (!run->behind && run->row.index < message->u.result.row) {
-        flush_row(run);
-        run->behind = !plan_next(run->plan, &run->row);
-    }
-    struct half *half = &run->halves[result->in_place ? IN_PLACE : OUT_OF_PLACE];
-    *half = (struct half){true, *result, run->us, run->count, run->cap};
-    run->us = NULL;
-    run->count = run->cap = 0;
-    count_result(run, result);
-    if (result->wrong > 0) say_wrong(run, message);
-    bool whole = true;
-    for (int place = 0; place < NPLACES; place++)
-        whole = whole && run->halves[place].here == run->plan->place[place];
-    if (!whole) return;
-    flush_row(run);
-    progress_step(&run->progress, run->row.index + 1, NULL);
+    repeat_take(&run->repeats, repeated, run->err);
+    repeat_row(run->outputs.record, repeated);
+    repeat_row(run->outputs.sheet, repeated);
+    repeat_row(run->outputs.text, repeated);
 }
 
 static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t length)
 {
     struct run *run = ctx;
     struct message message;
-    if (rank != 0 || length != sizeof message) return;
+    if (length != sizeof message) return;
     memcpy(&message, bytes, sizeof message);
-    if (message.kind == MESSAGE_FACTS) {
-        header_facts(run->table, &message.u.facts);
-    } else if (message.kind == MESSAGE_SAMPLES) {
-        for (uint64_t i = 0; i < message.u.samples.count; i++) {
-            MEM_GROW(run->us, run->count, run->cap);
-            run->us[run->count++] = message.u.samples.us[i];
-        }
+    if (run->plan->mode == MODE_TRACE) traced_take(&run->traced, &message);
+    if (rank != 0 || message.kind == MESSAGE_STEPS) return;
+    if (message.kind == MESSAGE_REPEATED) {
+        progress_clear(&run->progress);
+        take_repeated(run, &message.u.repeated);
+    } else if (message.kind == MESSAGE_FACTS) {
+        if (run->plan->launch == 1) take_facts(run, &message.u.facts);
     } else {
-        take_result(run, &message);
+        progress_clear(&run->progress);
+        if (rows_take(run->rows, &message)) progress_step(&run->progress, ++run->done, NULL);
     }
-    if (!run->unread && out_reader_gone(run->table)) {
+    if (!run->unread && reader_gone(run)) {
         run->unread = true;
         raise(SIGTERM); /* to launch_run, which ends the ranks */
     }
 }
 
-/* ---- the run ---- */
+/* Starts the ranks once and prints what they send. */
+static void launch(struct run *run)
+{
+    const struct setting *setting = run->setting;
+    run->world = world_create(&setting->fitted->spec, run->err);
+    run->footer.failed = true;
+    if (!run->world) return;
+    board_init(run->world, run->plan);
+    struct launch_spec spec = {
+        .prog = "collbench",
+        .argv = setting->argv,
+        .world = run->world,
+        .place = setting->place,
+        .threads = run->plan->threads,
+        .timeout_s = setting->request->timeout_s,
+        .on_message = on_message,
+        .ctx = run,
+        .interrupted = &run->signal,
+    };
+    if (run->plan->contest == CONTEST_MPI) {
+        spec.wrapper = setting->mpi.words;
+        spec.rank_variable = setting->mpi.rank_variable;
+        spec.env = setting->mpi.env;
+    }
+    run->done = 0;
+    progress_init(&run->progress, coll_get(run->plan->coll)->name, plan_rows(run->plan));
+    struct err launch_err = ERR_INIT;
+    run->footer.failed = launch_run(&spec, &launch_err) != 0;
+    if (run->unread) {
+        err_release(&launch_err); /* nobody but us ended it */
+    } else {
+        err_move(run->err, &launch_err);
+    }
+    progress_clear(&run->progress);
+    rows_end_launch(run->rows);
+    world_close(run->world);
+}
+
+/* All launches: as many as asked for, or until the time is over. */
+static void launch_all(struct run *run)
+{
+    double soak_s = run->setting->request->soak_s;
+    uint64_t start = clock_ns(), launches = run->plan->launches;
+    for (run->plan->launch = 1;; run->plan->launch++) {
+        launch(run);
+        if (run->footer.failed) break;
+        if (launches && run->plan->launch >= launches) break;
+        if (!launches && soak_s > 0 && (double)(clock_ns() - start) / 1e9 >= soak_s) break;
+    }
+    rows_over_launches(run->rows);
+}
+
+/* What was found out after the plan was made. */
+static void note_setting(const struct run *run)
+{
+    const struct setting *setting = run->setting;
+    const char *const *warnings;
+    size_t count = place_warnings(setting->place, &warnings);
+    header_place(run->outputs.record, setting->place);
+    if (run->outputs.format == FORMAT_OWN) header_place(run->outputs.text, setting->place);
+    if (setting->mpi.text) outputs_note(&run->outputs, "%s", setting->mpi.text);
+    for (size_t i = 0; i < count; i++)
+        outputs_note(&run->outputs, "WARNING: %s", warnings[i]);
+}
+
+/* The end of a run that traced or repeated. */
+static void end_mode(struct run *run, bool failed, struct err *err)
+{
+    struct out *outs[] = {run->outputs.record, run->outputs.sheet, run->outputs.text};
+    char *command = header_command(run->setting->argc, run->setting->argv);
+    bool traced = run->plan->mode == MODE_TRACE &&
+                  traced_write(&run->traced, command, failed, err) == 0 && !failed;
+    free(command);
+    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+        if (traced) traced_note(&run->traced, outs[i]);
+        if (run->plan->mode == MODE_REPEAT) repeat_note(&run->repeats, outs[i], failed);
+    }
+}
+
+/* The signal that ended the run from outside, SIGPIPE when the reader of stdout went away; 0: none.
+ */
+static int run_plan(const struct setting *setting, struct err *err)
+{
+    signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
+    const struct fitted *fitted = setting->fitted;
+    struct run run = {.setting = setting, .plan = fitted->plan, .err = err};
+    if (open_outputs(&run, err) == 0) {
+        run.rows = rows_new(run.plan, &run.outputs, err);
+        header_plan(run.outputs.record, fitted, setting->argc, setting->argv);
+        format_preamble(run.outputs.text, run.outputs.format, fitted, setting->argc, setting->argv);
+        note_setting(&run);
+        if (run.plan->mode == MODE_REPEAT) {
+            repeat_header(run.outputs.record, run.plan);
+            repeat_header(run.outputs.text, run.plan);
+        }
+        bool failed = true; /* until the ranks have come to their end */
+        if (!reader_gone(&run)) {
+            launch_all(&run);
+            failed = run.footer.failed;
+        }
+        run.footer = *rows_footer(run.rows);
+        run.footer.failed = failed;
+        if (run.plan->mode != MODE_REPEAT) {
+            header_footer(run.outputs.record, &run.footer);
+            format_footer(run.outputs.text, run.outputs.format, run.plan, &run.footer);
+        }
+        end_mode(&run, failed, err);
+    }
+    int ended = reader_gone(&run) ? SIGPIPE : run.signal;
+    close_outputs(&run, err);
+    rows_free(run.rows);
+    traced_release(&run.traced);
+    repeats_release(&run.repeats);
+    return ended;
+}
+
+/* ---- the command ---- */
 
 static int verify(const struct fitted *fitted, struct err *err)
 {
@@ -184,63 +287,48 @@ static int verify(const struct fitted *fitted, struct err *err)
     return 0;
 }
 
-static int open_outputs(struct run *run, const struct request *request, struct err *err)
+/* What the plan needs from outside: cores, a library. */
+static int prepare(struct setting *setting, struct err *err)
 {
-    run->table = table_new(0);
-    return out_add_asked(run->table, request->json, request->csv, request->overwrite, err);
+    const struct request *request = setting->request;
+    const struct plan *plan = setting->fitted->plan;
+    if (format_check((enum format)request->format, plan, err)) return -1;
+    if (plan->contest == CONTEST_MPI &&
+        mpi_find(&setting->mpi, request->mpiexec, plan_world(plan), err)) {
+        return -1;
+    }
+    setting->place = place_plan((enum bind)request->bind, plan_world(plan));
+    return 0;
 }
 
-/* Starts the ranks and prints what they send. */
-static void start(struct run *run, const struct request *request, const struct fitted *fitted,
-                  char **argv)
+/* A run from its options; the signal that ended it, or 0. */
+static int run_request(const struct request *request, const struct opts *opts,
+                       const struct coll *coll, char **argv, struct err *err)
 {
-    struct world *world = world_create(&fitted->spec, run->err);
-    if (!world) return;
-    board_init(world, fitted->plan);
-    struct launch_spec spec = {
-        .prog = "collbench",
-        .argv = argv,
-        .world = world,
-        .threads = fitted->plan->threads,
-        .timeout_s = request->timeout_s,
-        .on_message = on_message,
-        .ctx = run,
-        .interrupted = &run->signal,
-    };
-    plan_first(run->plan, &run->row);
-    progress_init(&run->progress, coll_get(run->plan->coll)->name, plan_rows(run->plan));
-    struct err launch_err = ERR_INIT;
-    run->footer.failed = launch_run(&spec, &launch_err) != 0;
-    if (run->unread) {
-        err_release(&launch_err); /* nobody but us ended it */
-    } else {
-        err_move(run->err, &launch_err);
+    struct fitted fitted = {0};
+    struct setting setting = {.request = request, .fitted = &fitted, .argv = argv};
+    int ended = 0;
+    while (argv[setting.argc])
+        setting.argc++;
+    if (!fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
+        !prepare(&setting, err)) {
+        ended = run_plan(&setting, err);
     }
-    flush_row(run);
-    progress_clear(&run->progress);
-    world_close(world);
-}
-
-/* The signal that ended the run from outside, SIGPIPE when the reader of stdout went away; 0: none.
- */
-static int run_plan(const struct request *request, const struct fitted *fitted, char **argv,
-                    struct err *err)
-{
-    signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
-    struct run run = {.plan = fitted->plan, .err = err};
-    int argc = 0;
-    while (argv[argc])
-        argc++;
-    if (open_outputs(&run, request, err) == 0) {
-        header_plan(run.table, fitted, argc, argv);
-        run.footer.failed = true; /* until the ranks have come to their end */
-        if (!out_reader_gone(run.table)) start(&run, request, fitted, argv);
-        header_footer(run.table, &run.footer);
-    }
-    int ended = out_reader_gone(run.table) ? SIGPIPE : run.signal;
-    out_close(run.table, err);
-    free(run.us);
+    place_free(setting.place);
+    mpi_setup_release(&setting.mpi);
+    fitted_release(&fitted);
     return ended;
+}
+
+/* A run started by another launcher would be so many runs beside each other. */
+static int refuse_foreign(const struct coll *coll, struct err *err)
+{
+    const char *foreign = launch_foreign();
+    if (!foreign) return 0;
+    return err_add(err, ERR_USAGE,
+                   "this process was started by %s, but collbench starts its ranks itself: run "
+                   "\"collbench %s --ranks N\" once, with --vs mpi to compare with the MPI library",
+                   foreign, coll->name);
 }
 
 int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
@@ -248,10 +336,10 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
     if (launch_is_child()) return launch_child(measure_rank);
     struct request request;
     struct opts opts;
-    struct fitted fitted = {0};
     struct err err = ERR_INIT, kernels_err = ERR_INIT;
     int bad = request_parse(&request, &opts, argc, argv, &err);
     int ended = 0;
+    if (!opts_is_set(&opts, "format")) request.format = format_of_program(whole_argv[0]);
     if (opts.help) {
         request_help(stdout, coll);
     } else if (!bad && request.version) {
@@ -260,14 +348,14 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
         list_cmd(1, argv);
     } else {
         if (!kernels_get(&kernels_err)) bad |= err_move(&err, &kernels_err);
+        bad |= refuse_foreign(coll, &err);
         /* faults of words that only the plan can find come in the same go */
         if (bad) {
             free(request_plan(&request, &opts, coll, UINT32_MAX, &err));
-        } else if (!fit(&request, &opts, coll, &fitted, &err) && !verify(&fitted, &err)) {
-            ended = run_plan(&request, &fitted, whole_argv, &err);
+        } else {
+            ended = run_request(&request, &opts, coll, whole_argv, &err);
         }
     }
-    fitted_release(&fitted);
     opts_release(&opts);
     bool quiet = ended == SIGPIPE && err.count > 0;             /* a fault came first */
     int status = ended && !quiet ? 128 + ended : (int)err.code; /* as shells count */

@@ -14,6 +14,7 @@
 #include "bench/bound.h"
 #include "bench/check.h"
 #include "bench/fit.h"
+#include "bench/history.h"
 #include "bench/options.h"
 #include "bench/stats.h"
 #include "exec/exec.h"
@@ -109,6 +110,42 @@ Test(plan, order_of_rows)
         cr_assert_str_eq(dtype_name(row.dtype), dtypes[i / 8]);
         plan_next(p.plan, &row);
     }
+    release(&p);
+}
+
+/* Every row once, in another order for another launch, and the same one on every rank. */
+Test(plan, shuffled_walk_is_a_permutation)
+{
+    struct parsed p;
+    parse(&p, "allreduce", "-b 8 -e 1K -f 2 --algo ring,tree -d float,int32", 4);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    uint64_t rows = plan_rows(p.plan), orders[3][32], moved = 0;
+    cr_assert_eq(rows, 32);
+    for (int walk = 0; walk < 3; walk++) {
+        struct plan_walk at;
+        uint64_t seen = 0, count = 0;
+        p.plan->launch = walk < 2 ? 1 : 2;
+        plan_walk_open(p.plan, &at);
+        do {
+            orders[walk][count++] = at.row.index;
+            seen |= UINT64_C(1) << at.row.index;
+        } while (plan_walk_next(p.plan, &at));
+        plan_walk_close(&at);
+        cr_assert_eq(count, rows);
+        cr_assert_eq(seen, (UINT64_C(1) << rows) - 1);
+    }
+    cr_assert_arr_eq(orders[0], orders[1], sizeof orders[0]);
+    for (uint64_t i = 0; i < rows; i++)
+        moved += orders[0][i] != orders[2][i];
+    cr_assert_gt(moved, rows / 2, "%llu rows moved", (unsigned long long)moved);
+    p.plan->shuffled = false;
+    struct plan_walk at;
+    plan_walk_open(p.plan, &at);
+    for (uint64_t i = 0; i < rows; i++) {
+        cr_assert_eq(at.row.index, i);
+        cr_assert_eq(plan_walk_next(p.plan, &at), i + 1 < rows);
+    }
+    plan_walk_close(&at);
     release(&p);
 }
 
@@ -258,6 +295,109 @@ Test(options, faults)
     expect_fault("allreduce", "--slice 1", 1, "--slice 1 is no multiple of 64; nearest is 64");
     expect_fault("allreduce", "--slice 100", 1, "nearest are 64 and 128");
 }
+
+Test(options, aims)
+{
+    expect_fault("allreduce", "--groups 2", 1, "KxN");
+    expect_fault("allreduce", "--groups 1x4", 1, "KxN");
+    expect_fault("allreduce", "--groups 2x4x", 1, "KxN");
+    expect_fault("allreduce", "--groups 2x4 --ranks 4", 1, "8 ranks");
+    expect_fault("allreduce", "--vs mpi --overlap", 1, "--vs and --overlap");
+    expect_fault("allreduce", "--vs nccl", 1, "mpi");
+    expect_fault("allreduce", "--vs mpi --ranks-as threads", 1, "processes");
+    expect_fault("allreduce", "--cold --cadence back-to-back", 1, "--cold");
+    expect_fault("allreduce", "--precision 200%", 1, "between 0 and 1");
+    struct parsed p;
+    parse(&p, "allreduce", "--groups 3x4 --launches 5 --precision 1%", 4);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_assert(p.plan->contest == CONTEST_GROUPS && p.plan->ngroups == 3);
+    cr_assert(p.plan->nranks == 4 && plan_world(p.plan) == 12 && p.plan->launches == 5);
+    cr_assert_float_eq(p.plan->precision, 0.01, 1e-12);
+    cr_assert_eq(p.plan->cadence, CADENCE_BACK_TO_BACK);
+    release(&p);
+    parse(&p, "allreduce", "--skew 500us --time 2h", 4);
+    cr_assert_not_null(p.plan, "%s", p.err.text);
+    cr_assert(p.plan->contest == CONTEST_SKEW && p.plan->skew_ns == 500000);
+    cr_assert(p.plan->cadence == CADENCE_ISOLATED && p.plan->launches == 0);
+    release(&p);
+}
+
+/* ---- several launches ---- */
+
+static struct result launch_of(double p50_us)
+{
+    return (struct result){.coll = COLL_ALLREDUCE,
+                           .algo = "ring",
+                           .bytes = 1 << 20,
+                           .nranks = 2,
+                           .time_us = p50_us + 1,
+                           .min_us = p50_us - 2,
+                           .p50_us = p50_us,
+                           .p95_us = p50_us + 3,
+                           .p99_us = p50_us + 4,
+                           .max_us = p50_us + 9,
+                           .nsamples = 10,
+                           .ratio = 2,
+                           .verdict = "faster"};
+}
+
+Test(history, over_launches)
+{
+    struct history *history = history_new();
+    const double p50_us[] = {100, 102, 98, 101, 99};
+    for (int i = 0; i < 5; i++) {
+        struct result result = launch_of(p50_us[i]);
+        cr_assert_null(history_take(history, 3, 0, &result));
+    }
+    cr_assert_eq(history_rows(history), 4);
+    struct result over;
+    cr_assert(!history_over(history, 2, 0, false, &over));
+    cr_assert(!history_over(history, 3, 0, true, &over));
+    cr_assert(history_over(history, 3, 0, false, &over));
+    cr_assert_eq(over.launch, 0);
+    cr_assert_float_eq(over.p50_us, 100, 0.1);
+    cr_assert(over.ci_low_us < 99 && over.ci_low_us > 97, "%g", over.ci_low_us);
+    cr_assert(over.ci_high_us > 101 && over.ci_high_us < 103, "%g", over.ci_high_us);
+    cr_assert_float_eq(over.min_us, 96, 1e-9);
+    cr_assert_float_eq(over.max_us, 111, 1e-9);
+    cr_assert_float_eq(over.time_us, 101, 1e-9);
+    cr_assert_str_eq(over.interval, "launches");
+    cr_assert_float_eq(over.algbw_GBps, (1 << 20) / 101e-6 / 1e9, 1e-6);
+    history_free(history);
+}
+
+/* The alarm needs some launches before, a change of more than 10 %, and more than their scatter. */
+Test(history, drift_alarm)
+{
+    const struct {
+        double p50_us[5];
+        const char *says;
+    } cases[] = {
+        {{100, 101, 99, 100, 120}, "+20 %"}, {{100, 101, 99, 100, 80}, "-20 %"},
+        {{100, 101, 99, 100, 108}, NULL},    {{100, 140, 70, 120, 150}, NULL},
+        {{100, 101, 99, 130, 100}, NULL},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct history *history = history_new();
+        char *last = NULL;
+        for (int i = 0; i < 5; i++) {
+            struct result result = launch_of(cases[c].p50_us[i]);
+            free(last);
+            last = history_take(history, 0, 0, &result);
+            cr_assert(i + 1 >= HISTORY_ALARM_FROM || !last, "case %zu, launch %d", c, i + 1);
+        }
+        if (cases[c].says) {
+            cr_assert_not_null(last, "case %zu", c);
+            cr_assert(strstr(last, cases[c].says) && strstr(last, "1 MiB"), "%s", last);
+        } else {
+            cr_assert_null(last, "case %zu: %s", c, last);
+        }
+        free(last);
+        history_free(history);
+    }
+}
+
+/* ---- more options ---- */
 
 Test(options, algorithms_run_once)
 {

@@ -192,14 +192,14 @@ class Words(Case):
     def test_a_link_named_after_an_operation(self):
         """Scripts call all_reduce_perf; the ranks are started by the same name."""
         with tempfile.TemporaryDirectory() as folder:
-            for name, operation in (("all_reduce_perf", "allreduce"), ("broadcast", "broadcast")):
+            for name, said in (("all_reduce_perf", "# Collective test starting: all_reduce_perf"),
+                               ("broadcast", "# command: broadcast -b 8")):
                 path = os.path.join(folder, name)
                 os.symlink(PROGRAM, path)
                 done = subprocess.run([path, "-b", "8", "-e", "8", "--ranks", "2", *QUICK],
                                       capture_output=True, text=True, timeout=30)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
-                self.assertIn(f"# {operation} of 2 ranks", done.stdout)
-                self.assertIn(f"# command: {name} -b 8", done.stdout)
+                self.assertIn(said, done.stdout)
 
     def test_list_and_version_after_an_operation(self):
         self.assertEqual(Run(["allreduce", "--list"]).out, Run(["list"]).out)
@@ -320,7 +320,7 @@ class Rows(Case):
         """Minutes became hours: ompi#10426, mpich#2248."""
         ranks = 4 * len(os.sched_getaffinity(0))
         run = self.run_fine("allreduce", "--size", "1K", "--ranks", str(ranks), timeout=60)
-        self.assertIn("# more ranks", run.out)
+        self.assertIn("# WARNING: more ranks", run.out)
         self.assertIn("too short", run.out)
 
     def test_both_transports_are_shown(self):

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `collbench p2p`, the parent's side: options -> plan -> memory -> ranks -> rows. Rows come round
+ * by round, in the order of p2p.h; matrices and slow pairs when all are there. */
+#include "bench/p2p_cmd.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opts.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "bench/header.h"
+#include "bench/p2p_report.h"
+#include "exec/launch.h"
+#include "exec/transport.h"
+#include "sched/sweep.h"
+
+enum { MOST_RANKS = 1 << 15, RANKS_LEAST = 2, RANKS_MOST = 8, EXTENT_SLACK = 16 << 20 };
+#define MOST_BYTES (UINT64_C(1) << 50)
+#define TOTAL_S 20.0   /* all cells together take about that, if their limits allow */
+#define CELL_S 0.02    /* most */
+#define LEAST_S 0.0005 /* least */
+
+struct p2p_request {
+    struct opts_list sizes;
+    struct sweep sweep;
+    uint64_t nranks, iters;
+    double timeout_s, cell_s;
+    unsigned ranks_as, buffers, wire;
+    const char *transport, *json, *csv;
+    bool overwrite;
+};
+
+static const char *const wire_choices[] = {"auto", "staged", "pull", "ll", NULL};
+static const int wire_modes[] = {PLAN_WIRE_AUTO, WIRE_STAGED, WIRE_PULL, WIRE_LL};
+static const char *const buffer_choices[] = {"shared", "private", NULL};
+static const char *const rank_choices[] = {"processes", "threads", NULL};
+
+#define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
+    {                                                                                              \
+        .name = (name_), .letter = (letter_), .type = (type_),                                     \
+        .offset = offsetof(struct p2p_request, field), .value = (value_), .arg = (arg_),           \
+        .help = (help_), __VA_ARGS__                                                               \
+    }
+
+static const struct opts_row rows[] = {
+    ROW("size", 0, OPTS_LIST, sizes, "8,1M", "SIZE[,SIZE]",
+        "message sizes; latency is compared at the smallest, bandwidth at the largest",
+        .section = "Messages"),
+    ROW("minbytes", 'b', OPTS_SIZE, sweep.min, "8", "SIZE", "smallest size, instead of --size",
+        .max = MOST_BYTES),
+    ROW("maxbytes", 'e', OPTS_SIZE, sweep.max, "1M", "SIZE", "largest size, instead of --size",
+        .max = MOST_BYTES),
+    ROW("stepbytes", 'i', OPTS_SIZE, sweep.step, "1M", "SIZE", "added from size to size",
+        .max = MOST_BYTES),
+    ROW("stepfactor", 'f', OPTS_UINT, sweep.factor, NULL, "N",
+        "multiplied from size to size, instead of --stepbytes", .max = UINT32_MAX),
+    ROW("ranks", 0, OPTS_UINT, nranks, NULL, "N",
+        "ranks to start; without it, one per core, from 2 to 8", .min = 1, .max = MOST_RANKS,
+        .section = "Ranks, memory, transport"),
+    ROW("ranks-as", 0, OPTS_CHOICE, ranks_as, "processes", "KIND", "what a rank is",
+        .choices = rank_choices),
+    ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
+        "where messages lie: in memory that peers can map, or not", .choices = buffer_choices),
+    ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
+    ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
+        "how messages travel: staged copies them to a slot; pull lets the receiver read the "
+        "sender's buffer; ll puts small ones beside their number in one cache line",
+        .choices = wire_choices),
+    ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
+        "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
+    ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
+        "samples per cell (one mode of one pair); without it, as many as fit --cell-time, 5 to "
+        "1000",
+        .min = 1, .max = UINT32_MAX, .section = "Measuring"),
+    ROW("cell-time", 0, OPTS_TIME_S, cell_s, NULL, "TIME",
+        "time of a cell; without it, 20ms, or for many pairs so little that all take about 20 s, "
+        "but at least 0.5ms"),
+    ROW("json", 'J', OPTS_STRING, json, NULL, "FILE",
+        "write the table as JSON too; - is stdout, without the text", .section = "Output"),
+    ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
+        "write the table as CSV too; - is stdout, without the text"),
+    ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
+    {.name = NULL},
+};
+
+static void help(void)
+{
+    opts_help(stdout, "collbench p2p [options]",
+              "Measures every pair of ranks on this machine: latency (half of a message there and "
+              "back), bandwidth one way, both ways (the sum), and both ways with all pairs of a "
+              "round at once. Each pair is measured alone, while the other ranks sleep. Names the "
+              "pairs that are slow. Times are in microseconds, GB is 10^9 bytes. "
+              "COLLBENCH_SLOW=FROM:TO:MICROSECONDS makes rank FROM wait so long before each "
+              "message to rank TO (or all), to see it named.",
+              rows);
+}
+
+/* ---- options -> plan ---- */
+
+struct sizes {
+    uint64_t *bytes;
+    size_t count, cap;
+    uint32_t nrounded;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void add_size(struct sizes *sizes, uint64_t asked)
+{
+    MEM_GROW(sizes->bytes, sizes->count, sizes->cap);
+    sizes->bytes[sizes->count++] = asked;
+}
+
+/* Whole elements (at least one, unless 0 is asked for), ascending, each once. */
+static void round_sizes(struct sizes *sizes)
+{
+    uint64_t esize = dtype_bytes(P2P_DTYPE);
+    if (sizes->count == 0) return; /* none could be read */
+    for (size_t i = 0; i < sizes->count; i++) {
+        uint64_t whole = sizes->bytes[i] / esize * esize;
+        sizes->nrounded += sizes->bytes[i] != whole;
+        sizes->bytes[i] = sizes->bytes[i] && !whole ? esize : whole;
+    }
+    qsort(sizes->bytes, sizes->count, sizeof *sizes->bytes, by_size);
+    size_t kept = 0;
+    for (size_t i = 0; i < sizes->count; i++) {
+        if (i == 0 || sizes->bytes[i] != sizes->bytes[kept - 1])
+            sizes->bytes[kept++] = sizes->bytes[i];
+    }
+    sizes->count = kept;
+}
+
+static void read_sizes(struct sizes *sizes, const struct p2p_request *request,
+                       const struct opts *opts, struct err *err)
+{
+    bool swept = false;
+    static const char *const names[] = {"minbytes", "maxbytes", "stepbytes", "stepfactor"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        swept = swept || opts_is_set(opts, names[i]);
+    if (swept && opts_is_set(opts, "size")) {
+        err_add(err, ERR_USAGE,
+                "--size lists sizes and --minbytes (-b), --maxbytes (-e) and their steps make "
+                "them: give it or them, not both");
+    } else if (swept && sweep_check(&request->sweep, err) == 0) {
+        uint64_t size = request->sweep.min;
+        do {
+            add_size(sizes, size);
+        } while (sweep_next(&request->sweep, dtype_bytes(P2P_DTYPE), &size));
+    }
+    for (size_t i = 0; !swept && i < request->sizes.count; i++) {
+        uint64_t bytes;
+        if (units_read_size("--size", request->sizes.items[i], &bytes, err)) continue;
+        if (bytes > MOST_BYTES) {
+            err_add(err, ERR_USAGE, "--size %s is more than the most, %llu bytes",
+                    request->sizes.items[i], (unsigned long long)MOST_BYTES);
+            continue;
+        }
+        add_size(sizes, bytes);
+    }
+    round_sizes(sizes);
+}
+
+/* A planted delay for tests: COLLBENCH_SLOW=FROM:TO:MICROSECONDS, where TO may be "all". */
+static void read_slow(struct p2p_plan *plan, struct err *err)
+{
+    const char *text = getenv("COLLBENCH_SLOW");
+    uint64_t us;
+    int end = 0;
+    if (!text || !*text) return;
+    plan->slow_to = P2P_ALL;
+    bool good = sscanf(text, "%" SCNu32 ":all:%" SCNu64 "%n", &plan->slow_from, &us, &end) == 2 ||
+                sscanf(text, "%" SCNu32 ":%" SCNu32 ":%" SCNu64 "%n", &plan->slow_from,
+                       &plan->slow_to, &us, &end) == 3;
+    if (!good || text[end] || us == 0 || us > UINT32_MAX) {
+        err_add(err, ERR_USAGE, "COLLBENCH_SLOW=%s: not of the form FROM:TO:MICROSECONDS", text);
+    } else if (plan->slow_from >= plan->nranks || plan->slow_from == plan->slow_to ||
+               (plan->slow_to >= plan->nranks && plan->slow_to != P2P_ALL)) {
+        err_add(err, ERR_USAGE, "COLLBENCH_SLOW=%s: not two different ranks below %u", text,
+                plan->nranks);
+    } else {
+        plan->slow_ns = us * 1000;
+    }
+}
+
+static void read_transport(struct p2p_plan *plan, const struct p2p_request *request,
+                           struct err *err)
+{
+    const struct transport *transport = transport_find(request->transport, err);
+    const struct transport *const *table = transport_table();
+    while (transport && table[plan->transport] != transport)
+        plan->transport++;
+    plan->shared = request->buffers == 0;
+    plan->wire = wire_modes[request->wire];
+    if (transport && plan->wire >= 0 && !(transport->modes >> plan->wire & 1)) {
+        err_add(err, ERR_USAGE, "transport %s has no %s wires", transport->name,
+                wire_choices[request->wire]);
+    }
+    if (plan->wire == WIRE_PULL && !plan->shared) {
+        err_add(err, ERR_USAGE,
+                "--wire pull reads the sender's buffer, which --buffers private cannot share; use "
+                "--wire staged, or --buffers shared");
+    }
+}
+
+static uint64_t all_pairs(const struct p2p_plan *plan)
+{
+    return (uint64_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
+}
+
+/* The plan, freed with free(); NULL with all faults. */
+static struct p2p_plan *make_plan(const struct p2p_request *request, const struct opts *opts,
+                                  struct err *err)
+{
+    struct sizes sizes = {0};
+    uint32_t cores = launch_cores();
+    read_sizes(&sizes, request, opts, err);
+    struct p2p_plan *plan = mem_calloc(1, p2p_plan_bytes((uint32_t)sizes.count));
+    plan->cores = cores;
+    plan->nranks = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
+    if (opts_is_set(opts, "ranks")) plan->nranks = (uint32_t)request->nranks;
+    plan->nsizes = (uint32_t)sizes.count;
+    plan->nrounded = sizes.nrounded;
+    for (size_t i = 0; i < sizes.count; i++)
+        plan->sizes[i] = sizes.bytes[i];
+    plan->threads = request->ranks_as == 1;
+    plan->samples = request->iters;
+    free(sizes.bytes);
+    if (plan->nranks < 2) {
+        err_add(err, ERR_USAGE, "--ranks 1: a pair needs two ranks, the least is 2");
+        plan->nranks = 2;
+    }
+    read_transport(plan, request, err);
+    read_slow(plan, err);
+    double cells = (double)all_pairs(plan) * plan->nsizes * P2P_NMODES;
+    plan->cell_s = TOTAL_S / cells < CELL_S ? TOTAL_S / cells : CELL_S;
+    if (plan->cell_s < LEAST_S) plan->cell_s = LEAST_S;
+    if (opts_is_set(opts, "cell-time")) plan->cell_s = request->cell_s;
+    if (!(plan->cell_s > 0)) err_add(err, ERR_USAGE, "--cell-time 0: a cell needs some time");
+    if (err->count == 0) return plan;
+    free(plan);
+    return NULL;
+}
+
+/* Verifies the schedules of all sizes and counts the memory of a rank. */
+static int size_world(const struct p2p_plan *plan, struct world_spec *spec, struct err *err)
+{
+    size_t handles = 0, buffer = p2p_buffer_bytes(plan->sizes[plan->nsizes - 1]);
+    int bad = 0;
+    for (uint32_t i = 0; !bad && i < plan->nsizes; i++) {
+        struct p2p_legs legs;
+        bad = p2p_legs_make(&legs, plan, plan->sizes[i], err);
+        for (int leg = 0; !bad && leg < NLEGS; leg++)
+            bad = ready_verify(legs.legs[leg].ready, err);
+        size_t bytes = bad ? 0 : p2p_handle_bytes(&legs);
+        if (bytes > handles) handles = bytes;
+        p2p_legs_release(&legs);
+    }
+    size_t all = handles < SIZE_MAX / 4 ? handles + buffer : SIZE_MAX / 4;
+    *spec = (struct world_spec){
+        .nranks = plan->nranks,
+        .blob_bytes = p2p_blob_bytes(plan->nranks, plan->nsizes),
+        .extent_bytes = 2 * all + EXTENT_SLACK,
+        .resident_bytes = all,
+    };
+    return bad;
+}
+
+/* ---- the run ---- */
+
+struct p2p_run {
+    const struct p2p_plan *plan;
+    struct out *table;
+    struct err *err;
+    struct p2p_result *results; /* by index */
+    bool *here;
+    uint64_t next; /* row pair to print */
+    uint64_t wrong;
+    struct progress progress;
+    bool unread; /* the reader of stdout went away, so the run was ended */
+    int signal;  /* that ended the run from outside; 0: none */
+};
+
+static void say_wrong(struct p2p_run *run, const struct p2p_result *result)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!result->wrong[i]) continue;
+        const struct data_bad *bad = &result->bad[i];
+        run->wrong += result->wrong[i];
+        err_add(run->err, ERR_FAILED,
+                "p2p, %llu B, ranks %u and %u: rank %u has %llu wrong elements; the first: element "
+                "%zu, expected %.9g, got %.9g",
+                (unsigned long long)run->plan->sizes[result->size_at], result->pair.first,
+                result->pair.second, i ? result->pair.second : result->pair.first,
+                (unsigned long long)result->wrong[i], bad->index, bad->expected, bad->got);
+    }
+}
+
+/* Prints what comes next and is here; after the end (`all`) whatever is here. */
+static void print_ready(struct p2p_run *run, bool all)
+{
+    uint64_t count = all_pairs(run->plan) * run->plan->nsizes;
+    for (; run->next < count && (all || run->here[run->next]); run->next++) {
+        const struct p2p_result *result = &run->results[run->next];
+        if (!run->here[run->next]) continue;
+        progress_clear(&run->progress);
+        p2p_rows(run->table, result, run->plan->sizes[result->size_at]);
+        say_wrong(run, result);
+    }
+    progress_step(&run->progress, run->next, NULL);
+}
+
+static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t length)
+{
+    struct p2p_run *run = ctx;
+    struct p2p_result result;
+    (void)rank;
+    if (length != sizeof result) return;
+    memcpy(&result, bytes, sizeof result);
+    run->results[result.index] = result;
+    run->here[result.index] = true;
+    print_ready(run, false);
+    if (!run->unread && out_reader_gone(run->table)) {
+        run->unread = true;
+        raise(SIGTERM); /* to launch_run, which ends the ranks */
+    }
+}
+
+static void note_plan(struct out *out, const struct p2p_plan *plan, const struct world_spec *spec)
+{
+    const char *kind = plan->threads ? "threads" : "processes";
+    const char *wire =
+        plan->wire == PLAN_WIRE_AUTO ? "auto" : wire_mode_name((enum wire_mode)plan->wire);
+    char text[UNITS_TEXT];
+    out_note(out, "p2p of %u ranks (%s), %llu pairs in %u rounds; needs %s of memory", plan->nranks,
+             kind, (unsigned long long)all_pairs(plan), p2p_rounds(plan->nranks),
+             units_size_near(text, world_need(spec)));
+    if (plan->nranks > plan->cores) {
+        out_note(out,
+                 "more ranks (%u) than cores (%u): alone a pair has the cores for itself, all at "
+                 "once contains waiting for a core",
+                 plan->nranks, plan->cores);
+    }
+    out_note(out, "transport %s, wires %s; buffers %s; schedules verified before anything ran",
+             transport_table()[plan->transport]->name, wire, plan->shared ? "shared" : "private");
+    out_note(out,
+             "latency: half of a message there and back; both ways and all at once: the sum of "
+             "both ways; medians of samples over a window of messages");
+    if (plan->nrounded) {
+        out_note(out,
+                 "sizes: %u of those asked for were no whole elements of %zu B, and are rounded",
+                 plan->nrounded, dtype_bytes(P2P_DTYPE));
+    }
+    if (plan->shared) {
+        out_note(
+            out,
+            "where the receiver reads the sender's buffer, bandwidth is that of one message at "
+            "a time, just written by both: else it would come out of its own cache");
+    }
+    if (p2p_pairs(plan->nranks) > 1) {
+        out_note(out, "all at once: the %u pairs of a round; slowdown: against both ways alone",
+                 p2p_pairs(plan->nranks));
+    } else {
+        out_note(out, "all at once: N/A, rounds of %u ranks have one pair", plan->nranks);
+    }
+    if (plan->slow_ns) {
+        char to[UNITS_TEXT] = "all others";
+        if (plan->slow_to != P2P_ALL) snprintf(to, sizeof to, "rank %u", plan->slow_to);
+        out_note(out, "PLANTED by COLLBENCH_SLOW: rank %u waits %g us before each message to %s",
+                 plan->slow_from, (double)plan->slow_ns / 1e3, to);
+    }
+    out_meta(out, "nranks", out_uint(plan->nranks));
+    out_meta(out, "ranks_as", out_text(kind));
+    out_meta(out, "pairs", out_uint(all_pairs(plan)));
+    out_meta(out, "rounds", out_uint(p2p_rounds(plan->nranks)));
+    out_meta(out, "transport", out_text(transport_table()[plan->transport]->name));
+    out_meta(out, "wire", out_text(wire));
+    out_meta(out, "buffers", out_text(plan->shared ? "shared" : "private"));
+    out_meta(out, "cell_time_s", out_double(plan->cell_s));
+    out_meta(out, "memory_need_B", out_uint(world_need(spec)));
+}
+
+static void note_end(struct p2p_run *run, bool failed)
+{
+    uint64_t count = all_pairs(run->plan) * run->plan->nsizes, here = 0;
+    for (uint64_t i = 0; i < count; i++)
+        here += run->here[i];
+    if (failed) {
+        out_note(run->table, "the run FAILED: the rows above are all that was measured");
+    } else {
+        p2p_summary(run->table, run->plan, run->results);
+    }
+    out_note(run->table, "wrong elements : %llu in %llu of %llu pairs checked%s",
+             (unsigned long long)run->wrong, (unsigned long long)here, (unsigned long long)count,
+             run->wrong ? " FAILED"
+             : failed   ? ""
+                        : " OK");
+    out_meta(run->table, "checked", out_uint(here));
+    out_meta(run->table, "wrong", out_uint(run->wrong));
+    out_meta(run->table, "okay", out_bool(!failed && run->wrong == 0));
+}
+
+/* Starts the ranks and prints what they send. */
+static void start(struct p2p_run *run, struct world *world, double timeout_s, char **argv)
+{
+    const struct p2p_plan *plan = run->plan;
+    uint64_t count = all_pairs(plan) * plan->nsizes;
+    memcpy(world_blob(world), plan, p2p_plan_bytes(plan->nsizes));
+    run->results = mem_calloc(count, sizeof *run->results);
+    run->here = mem_calloc(count, sizeof *run->here);
+    struct launch_spec spec = {
+        .prog = "collbench",
+        .argv = argv,
+        .world = world,
+        .threads = plan->threads,
+        .timeout_s = timeout_s,
+        .on_message = on_message,
+        .ctx = run,
+        .interrupted = &run->signal,
+    };
+    progress_init(&run->progress, "p2p", count);
+    struct err launch_err = ERR_INIT;
+    bool failed = launch_run(&spec, &launch_err) != 0;
+    if (run->unread) {
+        err_release(&launch_err); /* nobody but us ended it */
+    } else {
+        err_move(run->err, &launch_err);
+    }
+    print_ready(run, true);
+    progress_clear(&run->progress);
+    note_end(run, failed);
+    free(run->results);
+    free(run->here);
+}
+
+/* The signal that ended the run, SIGPIPE when the reader of stdout went away; 0: none. */
+static int run_plan(const struct p2p_request *request, const struct p2p_plan *plan, char **argv,
+                    struct err *err)
+{
+    struct world_spec spec;
+    struct p2p_run run = {.plan = plan, .err = err};
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    if (size_world(plan, &spec, err)) return 0;
+    struct world *world = world_create(&spec, err); /* refuses what does not fit */
+    if (!world) return 0;
+    signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
+    run.table = out_new(p2p_columns, P2P_COLUMNS);
+    if (out_add_asked(run.table, request->json, request->csv, request->overwrite, err) == 0) {
+        header_machine(run.table, argc, argv);
+        note_plan(run.table, plan, &spec);
+        if (!out_reader_gone(run.table)) start(&run, world, request->timeout_s, argv);
+    }
+    world_close(world);
+    int ended = out_reader_gone(run.table) ? SIGPIPE : run.signal;
+    out_close(run.table, err);
+    return ended;
+}
+
+int p2p_cmd(int argc, char **argv, char **whole_argv)
+{
+    if (launch_is_child()) return launch_child(p2p_rank);
+    struct p2p_request request = {0};
+    struct opts opts;
+    struct err err = ERR_INIT, kernels_err = ERR_INIT;
+    int ended = 0;
+    opts_parse(&opts, rows, &request, argc, argv, &err);
+    if (opts.npositionals > 0) {
+        err_add(&err, ERR_USAGE, "takes no words, \"%s\" was given", opts.positionals[0]);
+    }
+    if (opts.help) {
+        help();
+    } else {
+        if (!kernels_get(&kernels_err)) err_move(&err, &kernels_err);
+        struct p2p_plan *plan = make_plan(&request, &opts, &err);
+        if (plan) ended = run_plan(&request, plan, whole_argv, &err);
+        free(plan);
+    }
+    bool quiet = ended == SIGPIPE && err.count > 0; /* a fault came first */
+    int status = ended && !quiet ? 128 + ended : (int)err.code;
+    err_print(&err, "collbench p2p");
+    err_release(&err);
+    opts_release(&opts);
+    return status;
+}

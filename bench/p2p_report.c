@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The pairwise matrix on paper: see p2p_report.h. */
+#include "bench/p2p_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "bench/stats.h"
+
+#define FAR_MADS 5.0     /* beyond the median by so many median deviations, */
+#define FAR_FACTOR 1.2   /* and so many times the median */
+enum { MOST_NAMED = 5 }; /* slow pairs listed */
+
+/* ---- rows ---- */
+
+const struct out_column p2p_columns[P2P_COLUMNS] = {
+    {"from", NULL, 6, 0, OUT_UINT, NULL, NULL},
+    {"to", NULL, 6, 0, OUT_UINT, NULL, NULL},
+    {"bytes", NULL, 11, 0, OUT_UINT, NULL, NULL},
+    {"latency_p50", "us", 11, 2, OUT_DOUBLE, "latency", NULL},
+    {"latency_min", "us", 9, 2, OUT_DOUBLE, "min", NULL},
+    {"one_way", "GB/s", 9, 3, OUT_DOUBLE, "one way", NULL},
+    {"both_ways", "GB/s", 9, 3, OUT_DOUBLE, "both ways", NULL},
+    {"all_at_once", "GB/s", 11, 3, OUT_DOUBLE, "all at once", NULL},
+    {"slowdown", NULL, 8, 2, OUT_DOUBLE, NULL, NULL},
+    {"wrong", NULL, 6, 0, OUT_UINT, "#wrong", NULL},
+    {"one_way", "us", 0, 3, OUT_DOUBLE, NULL, NULL},
+    {"both_ways", "us", 0, 3, OUT_DOUBLE, NULL, NULL},
+    {"all_at_once", "us", 0, 3, OUT_DOUBLE, NULL, NULL},
+    {"latency_quarter", "us", 0, 3, OUT_DOUBLE, NULL, NULL},
+    {"one_way_quarter", "us", 0, 3, OUT_DOUBLE, NULL, NULL},
+    {"latency_samples", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"latency_window", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"one_way_samples", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"one_way_window", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"both_ways_samples", NULL, 0, 0, OUT_UINT, NULL, NULL},
+    {"both_ways_window", NULL, 0, 0, OUT_UINT, NULL, NULL},
+};
+
+/* 10^9 bytes per second; unknown without a time. */
+static struct out_cell bandwidth(double bytes, const struct p2p_times *times)
+{
+    if (!times->samples || !(times->p50_us > 0)) return (struct out_cell){0};
+    return out_double(bytes / times->p50_us / 1e3);
+}
+
+static struct out_cell time_cell(const struct p2p_times *times)
+{
+    return times->samples ? out_double(times->p50_us) : (struct out_cell){0};
+}
+
+void p2p_rows(struct out *out, const struct p2p_result *result, uint64_t bytes)
+{
+    const struct p2p_times *latency = &result->times[P2P_LATENCY];
+    const struct p2p_times *both = &result->times[P2P_BOTH];
+    const struct p2p_times *at_once = &result->times[P2P_AT_ONCE];
+    double size = (double)bytes;
+    for (int back = 0; back < 2; back++) {
+        const struct p2p_times *one = &result->times[back ? P2P_BACK : P2P_THERE];
+        const struct out_cell cells[P2P_COLUMNS] = {
+            out_uint(back ? result->pair.second : result->pair.first),
+            out_uint(back ? result->pair.first : result->pair.second),
+            out_uint(bytes),
+            out_double(latency->p50_us),
+            out_double(latency->min_us),
+            bandwidth(size, one),
+            bandwidth(2 * size, both),
+            bandwidth(2 * size, at_once),
+            at_once->samples ? out_double(at_once->p50_us / both->p50_us) : (struct out_cell){0},
+            out_uint(result->wrong[!back]), /* found by the one who received */
+            time_cell(one),
+            time_cell(both),
+            time_cell(at_once),
+            out_double(latency->quarter_us),
+            out_double(one->quarter_us),
+            out_uint(latency->samples),
+            out_uint(latency->window),
+            out_uint(one->samples),
+            out_uint(one->window),
+            out_uint(both->samples),
+            out_uint(both->window),
+        };
+        out_row(out, cells);
+    }
+}
+
+/* ---- matrices ---- */
+
+/* One table of a value per ordered pair; cells[from * nranks + to]. */
+static void note_matrix(struct out *out, const char *title, const double *cells, uint32_t nranks)
+{
+    enum { CELL = 9 };
+    char *line = mem_calloc(nranks + 2, CELL);
+    out_note(out, "%s", title);
+    size_t at = (size_t)sprintf(line, "%7s", "from\\to");
+    for (uint32_t to = 0; to < nranks; to++)
+        at += (size_t)sprintf(line + at, " %7u", to);
+    out_note(out, "%s", line);
+    for (uint32_t from = 0; from < nranks; from++) {
+        at = (size_t)sprintf(line, "%7u", from);
+        for (uint32_t to = 0; to < nranks; to++) {
+            double value = cells[from * nranks + to];
+            if (from == to) {
+                at += (size_t)sprintf(line + at, " %7s", "-");
+            } else {
+                at += (size_t)snprintf(line + at, CELL, value < 1000 ? " %7.2f" : " %7.4g", value);
+            }
+        }
+        out_note(out, "%s", line);
+    }
+    free(line);
+}
+
+static void note_matrices(struct out *out, const struct p2p_plan *plan,
+                          const struct p2p_result *first, const struct p2p_result *last,
+                          size_t npairs)
+{
+    uint32_t n = plan->nranks;
+    char size[UNITS_TEXT];
+    double *latency = mem_calloc((size_t)n * n, sizeof *latency);
+    double *GBps = mem_calloc((size_t)n * n, sizeof *GBps);
+    for (size_t i = 0; i < npairs; i++) {
+        const struct p2p_times *times = last[i].times;
+        uint32_t a = first[i].pair.first, b = first[i].pair.second;
+        double bytes = (double)plan->sizes[plan->nsizes - 1];
+        latency[a * n + b] = latency[b * n + a] = first[i].times[P2P_LATENCY].p50_us;
+        GBps[a * n + b] = bytes / times[P2P_THERE].p50_us / 1e3;
+        GBps[b * n + a] = bytes / times[P2P_BACK].p50_us / 1e3;
+    }
+    char *title = mem_printf("latency in us, %s:", units_size(size, plan->sizes[0]));
+    note_matrix(out, title, latency, n);
+    free(title);
+    title = mem_printf("one way bandwidth in GB/s, %s:",
+                       units_size(size, plan->sizes[plan->nsizes - 1]));
+    note_matrix(out, title, GBps, n);
+    free(title);
+    free(latency);
+    free(GBps);
+}
+
+/* ---- slow pairs ---- */
+
+static int slowest_first(const void *a, const void *b)
+{
+    double x = ((const struct p2p_value *)a)->us, y = ((const struct p2p_value *)b)->us;
+    return (x < y) - (x > y);
+}
+
+size_t p2p_slow(struct p2p_value *values, size_t count, double *median_us, double *limit_us)
+{
+    if (count == 0) return 0;
+    double *us = mem_calloc(count, sizeof *us);
+    for (size_t i = 0; i < count; i++)
+        us[i] = values[i].us;
+    double median = stats_median(us, count);
+    for (size_t i = 0; i < count; i++)
+        us[i] = fabs(us[i] - median);
+    double limit = median + FAR_MADS * stats_median(us, count);
+    free(us);
+    if (limit < FAR_FACTOR * median) limit = FAR_FACTOR * median;
+    *median_us = median;
+    *limit_us = limit;
+    qsort(values, count, sizeof *values, slowest_first);
+    size_t slow = 0;
+    for (size_t i = 0; count >= 3 && i < count && values[i].us > limit; i++) {
+        if (values[i].quarter_us <= limit) continue; /* its own noise: not for sure */
+        struct p2p_value value = values[i];
+        for (size_t k = i; k > slow; k--) /* the slow ones stand in front */
+            values[k] = values[k - 1];
+        values[slow++] = value;
+    }
+    return slow;
+}
+
+/* The rank that all of the slow pairs have, or UINT32_MAX; at least 2 different pairs. */
+static uint32_t common_rank(const struct p2p_value *values, size_t slow)
+{
+    uint32_t ends[2] = {values[0].pair.first, values[0].pair.second};
+    bool common[2] = {true, true}, differ = false;
+    for (size_t i = 1; i < slow; i++) {
+        struct p2p_pair pair = values[i].pair;
+        bool has[2] = {pair.first == ends[0] || pair.second == ends[0],
+                       pair.first == ends[1] || pair.second == ends[1]};
+        common[0] = common[0] && has[0];
+        common[1] = common[1] && has[1];
+        differ = differ || !has[0] || !has[1];
+    }
+    if (!differ) return UINT32_MAX;
+    return common[0] ? ends[0] : common[1] ? ends[1] : UINT32_MAX;
+}
+
+/* What is looked at: the latency of pairs at the smallest size, and the bandwidth of each way at
+ * the largest. */
+struct measure {
+    const char *name, *key, *limit_key; /* keys: of the facts in JSON */
+    bool ways;                          /* from -> to counts */
+    double bytes;                       /* of a bandwidth; 0: a latency */
+};
+
+static void value_text(const struct measure *measure, double us, char *text)
+{
+    if (measure->bytes > 0) {
+        units_bandwidth(text, measure->bytes / us * 1e6);
+    } else {
+        units_time(text, us / 1e6);
+    }
+}
+
+static void note_slow(struct out *out, const struct measure *measure, struct p2p_value *values,
+                      size_t count)
+{
+    double median_us = 0, limit_us = 0;
+    size_t slow = p2p_slow(values, count, &median_us, &limit_us);
+    char own[UNITS_TEXT], median[UNITS_TEXT], limit[UNITS_TEXT];
+    value_text(measure, median_us, median);
+    value_text(measure, limit_us, limit);
+    out_meta(out, measure->key, out_uint(slow));
+    out_meta(out, measure->limit_key, out_double(limit_us));
+    if (count < 3) {
+        out_note(out, "%s: fewer than 3 to compare, so none can be called slow", measure->name);
+        return;
+    }
+    if (slow == 0) {
+        out_note(out, "%s: no slow pair (median %s, limit %s)", measure->name, median, limit);
+        return;
+    }
+    for (size_t i = 0; i < slow && i < MOST_NAMED; i++) {
+        value_text(measure, values[i].us, own);
+        out_note(out,
+                 "SLOW PAIR: %s %u %s %u is %s, %.1f times worse than the median of all (%s; limit "
+                 "%s)",
+                 measure->name, values[i].pair.first, measure->ways ? "->" : "-",
+                 values[i].pair.second, own, values[i].us / median_us, median, limit);
+    }
+    if (slow > MOST_NAMED) {
+        out_note(out, "%s: %zu slow in all, the worst %d are named", measure->name, slow,
+                 MOST_NAMED);
+    }
+    uint32_t rank = common_rank(values, slow);
+    if (rank != UINT32_MAX) out_note(out, "%s: rank %u is in all slow pairs", measure->name, rank);
+}
+
+void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results)
+{
+    size_t npairs = (size_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
+    const struct p2p_result *last = results + (plan->nsizes - 1) * npairs;
+    if (plan->nranks <= P2P_MATRIX_RANKS) note_matrices(out, plan, results, last, npairs);
+    struct p2p_value *values = mem_calloc(2 * npairs, sizeof *values);
+    for (size_t i = 0; i < npairs; i++) {
+        const struct p2p_times *times = &results[i].times[P2P_LATENCY];
+        values[i] = (struct p2p_value){results[i].pair, times->p50_us, times->quarter_us};
+    }
+    const struct measure latency = {"latency", "slow_latencies", "latency_limit_us", false, 0};
+    note_slow(out, &latency, values, npairs);
+    for (size_t i = 0; i < npairs; i++) {
+        const struct p2p_times *there = &last[i].times[P2P_THERE];
+        const struct p2p_times *back = &last[i].times[P2P_BACK];
+        struct p2p_pair pair = last[i].pair, turned = {pair.second, pair.first};
+        values[2 * i] = (struct p2p_value){pair, there->p50_us, there->quarter_us};
+        values[2 * i + 1] = (struct p2p_value){turned, back->p50_us, back->quarter_us};
+    }
+    double bytes = (double)plan->sizes[plan->nsizes - 1];
+    const struct measure way = {"one way bandwidth", "slow_bandwidths", "one_way_limit_us", true,
+                                bytes};
+    if (bytes > 0) note_slow(out, &way, values, 2 * npairs);
+    free(values);
+}
