@@ -79,7 +79,7 @@ static int open_outputs(struct run *run, struct err *err)
         [CONTEST_SKEW] = TABLE_CONTEST | TABLE_WAIT,
     };
     unsigned show =
-        shows[plan->contest] | (plan->launches != 1 ? TABLE_LAUNCH : 0) |
+        TABLE_SURE | shows[plan->contest] | (plan->launches != 1 ? TABLE_LAUNCH : 0) |
         (request->timestamps || request->timestamp || request->soak_s > 0 ? TABLE_TIME : 0);
     bool repeat = plan->mode == MODE_REPEAT; /* a table of its own */
     run->outputs = (struct outputs){

@@ -112,7 +112,7 @@ static const struct field how_fields[] = {
 };
 static const struct field spread_fields[] = {
     {{"p50", "us", 8, 2, OUT_DOUBLE, NULL, NULL}, p50, 0},
-    {{"half_width", "%", 5, 1, OUT_DOUBLE, "+-%", NULL}, half_width, 0},
+    {{"half_width", "%", 5, 1, OUT_DOUBLE, "+-%", NULL}, half_width, TABLE_SURE},
     {{"p99", "us", 8, 2, OUT_DOUBLE, NULL, NULL}, p99, 0},
     {{"bound", "%", 6, 1, OUT_DOUBLE, "%bound", NULL}, bound, 0},
     {{"ratio", NULL, 6, 2, OUT_DOUBLE, NULL, NULL}, ratio, TABLE_CONTEST},

@@ -29,6 +29,7 @@ enum table_show {
     TABLE_WAIT = 4,
     TABLE_LAUNCH = 8,
     TABLE_TIME = 16,
+    TABLE_SURE = 32, /* how sure the median is */
 };
 
 /* A table of these columns without a place to go yet: out_add, out_meta, out_note and out_close
