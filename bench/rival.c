@@ -13,7 +13,7 @@
 
 /* ---- the MPI library ---- */
 
-enum { PROBES = 5, PROBE_CALLS_MOST = 100 };
+enum { PROBES = 5, PROBE_CALLS_MOST = 100, WARMUP_LEAST = 6 };
 #define PROBE_S 1e-3
 
 /* A way to call the library: form % NFORMS in the buffers form / NFORMS. */
@@ -75,8 +75,9 @@ static void warm_mpi(struct rival *rival)
     const struct plan *plan = timing->side->bench->plan;
     double op_s[NWAYS], tries_s[NWAYS][PROBES];
     unsigned ways = rival->memory ? NWAYS : MPI_FORM_COUNT, best = 0;
+    uint64_t warmup = plan->warmup > WARMUP_LEAST ? plan->warmup : WARMUP_LEAST;
     for (rival->form = 0; rival->form < ways; rival->form++) {
-        op_s[rival->form] = timing_warm(timing, series, plan->warmup);
+        op_s[rival->form] = timing_warm(timing, series, warmup);
         if (plan->warm_longer) timing_warm(timing, series, timing_warm_more(op_s[rival->form]));
     }
     for (int probe = 0; probe < PROBES; probe++) {

@@ -212,6 +212,28 @@ static void launch_all(struct run *run)
     rows_over_launches(run->rows);
 }
 
+/* Rows that the MPI library has no call for, and why. */
+static void note_lacks(const struct run *run)
+{
+    const struct plan *plan = run->plan;
+    static const char *const places[] = {"out of place", "in place"};
+    for (uint32_t d = 0; d < plan->ndtypes; d++) {
+        for (uint32_t o = 0; o < plan->nops; o++) {
+            for (int place = 0; place < NPLACES; place++) {
+                struct mpi_args args = {.coll = plan->coll,
+                                        .dtype = plan->dtypes[d],
+                                        .op = plan->ops[o],
+                                        .in_place = place == IN_PLACE};
+                const char *why = mpi_lacks(NULL, &args);
+                if (!plan->place[place] || !why) continue;
+                outputs_note(&run->outputs, "not compared: %s %s, %s: %s",
+                             dtype_name(plan->dtypes[d]), redop_name(plan->ops[o]), places[place],
+                             why);
+            }
+        }
+    }
+}
+
 /* What was found out after the plan was made. */
 static void note_setting(const struct run *run)
 {
@@ -220,7 +242,10 @@ static void note_setting(const struct run *run)
     size_t count = place_warnings(setting->place, &warnings);
     header_place(run->outputs.record, setting->place);
     if (run->outputs.format == FORMAT_OWN) header_place(run->outputs.text, setting->place);
-    if (setting->mpi.text) outputs_note(&run->outputs, "%s", setting->mpi.text);
+    if (setting->mpi.text) {
+        outputs_note(&run->outputs, "%s", setting->mpi.text);
+        note_lacks(run);
+    }
     for (size_t i = 0; i < count; i++)
         outputs_note(&run->outputs, "WARNING: %s", warnings[i]);
 }

@@ -177,32 +177,31 @@ static void *departure(const struct exec *exec, uint32_t k, const struct lstep *
     return wire->mode == WIRE_PULL ? NULL : (uint8_t *)exec->place[k] + off;
 }
 
-/* Outputs in lines that a peer holds: slots, and places that it reads. */
-struct away {
-    void *at[GROUP_MOST];
-    bool stream[GROUP_MOST];
+/* Outputs that are slots: lines that a peer has read, and will read soon. */
+struct slots {
+    void *at[KERNEL_MAX_OUT];
     uint32_t count;
 };
 
 static void add_departure(const struct exec *exec, const struct lstep *step, void *at,
-                          struct fold *fold, struct away *away)
+                          struct fold *fold, struct slots *slots)
 {
     unsigned mode = exec->lwires[step->wire].mode;
-    if (mode == WIRE_LL) { /* packed from there into its lines */
-        fold->out[fold->nout++] = at;
-        fold->stream = false;
+    if (mode == WIRE_STAGED) {
+        slots->at[slots->count++] = at;
     } else if (mode != WIRE_PULL) {
-        away->stream[away->count] = exec->stream && mode == WIRE_PUSH; /* slots are read soon */
-        away->at[away->count++] = at;
+        fold->out[fold->nout++] = at;
+        fold->stream &= mode == WIRE_PUSH; /* LL: soon packed into its lines */
     }
 }
 
 /* Inputs and outputs of chunk i of a group, as one fold; its bytes. */
 static size_t make_fold(const struct exec *exec, const struct lstep *group, uint32_t count,
-                        uint32_t i, uint64_t pass, size_t off, struct fold *fold, struct away *away)
+                        uint32_t i, uint64_t pass, size_t off, struct fold *fold,
+                        struct slots *slots)
 {
     size_t bytes = 0;
-    fold->nin = fold->nout = away->count = 0;
+    fold->nin = fold->nout = slots->count = 0;
     fold->divisor = 1;
     fold->stream = exec->stream;
     for (uint32_t k = 0; k < count; k++) {
@@ -226,7 +225,7 @@ static size_t make_fold(const struct exec *exec, const struct lstep *group, uint
                 fold->out[fold->nout++] = own_at(exec, step->dst_buf, dst.off);
             }
         } else if (info->sends) {
-            add_departure(exec, step, departure(exec, k, step, i, pass, off), fold, away);
+            add_departure(exec, step, departure(exec, k, step, i, pass, off), fold, slots);
         }
         if (step->flags & LS_FINAL && exec->spec.op == OP_AVG) {
             fold->divisor = exec->sched->nranks;
@@ -248,51 +247,63 @@ static bool overlaps(const struct fold *fold)
     return false;
 }
 
-/* A fold whose outputs are all own memory. */
-static void fold_own(const struct exec *exec, struct fold *fold, size_t bytes)
+/* A copy onto itself is none. */
+static void drop_same(struct fold *fold)
+{
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < fold->nout; k++) {
+        if (fold->out[k] != fold->in[0]) {
+            fold->out[kept++] = fold->out[k];
+        }
+    }
+    fold->nout = kept;
+}
+
+/* A fold into what are no slots. */
+static void fold_out(const struct exec *exec, struct fold *fold, size_t bytes)
 {
     fold->count = bytes / exec->esize;
     if (fold->nin > 1) {
         exec->kernels->fold[exec->spec.dtype][exec->spec.op](fold);
         return;
     }
-    for (uint32_t k = 0; k < fold->nout; k++) { /* onto itself: nothing to do */
+    for (uint32_t k = 0; k < fold->nout; k++) {
         exec->kernels->copy(fold->out[k], fold->in[0], bytes, fold->stream);
     }
 }
 
-/* What goes to several places is worked on in pieces that stay in the first-level cache. */
-enum { PIECE = 16 << 10 };
+/* What is copied to several places is worked on in pieces that stay in a near cache. */
+enum { PIECE = 32 << 10 };
 
 /* One piece. Stores to lines that a peer holds fetch them first; the string copies behind `copy` do
  * not, and take a third of the time (measured on Zen 5: 128 KiB that the other core has read take
- * 3.5 us with 64 B stores, 1.3 us with rep movsb). So a value is made once in own memory, and
- * copied from there to the places away. */
-static void run_piece(const struct exec *exec, struct fold *fold, const struct away *away,
+ * 3.5 us with 64 B stores, 1.3 us with rep movsb). So a value is made once outside the slots, and
+ * copied from there to them. */
+static void run_piece(const struct exec *exec, struct fold *fold, const struct slots *slots,
                       size_t bytes)
 {
     _Alignas(64) uint8_t room[PIECE];
     const void *value = fold->nin == 1 ? fold->in[0] : fold->out[0];
-    if (fold->nin > 1 && (fold->nout == 0 || fold->stream)) { /* no output that is soon read */
-        struct fold first = *fold;
+    if (fold->nin > 1 && (fold->nout == 0 || fold->stream)) {
+        struct fold first = *fold; /* no output, or none that stays in the cache */
         first.out[0] = room;
         first.nout = 1;
         first.stream = false;
-        fold_own(exec, &first, bytes);
+        fold_out(exec, &first, bytes);
         value = room;
         for (uint32_t k = 0; k < fold->nout; k++) {
             exec->kernels->copy(fold->out[k], room, bytes, true);
         }
     } else {
-        fold_own(exec, fold, bytes);
+        fold_out(exec, fold, bytes);
     }
-    for (uint32_t k = 0; k < away->count; k++) {
-        exec->kernels->copy(away->at[k], value, bytes, away->stream[k]);
+    for (uint32_t k = 0; k < slots->count; k++) {
+        exec->kernels->copy(slots->at[k], value, bytes, false);
     }
 }
 
 /* To the next piece. */
-static void advance(struct fold *fold, struct away *away, size_t bytes)
+static void advance(struct fold *fold, struct slots *slots, size_t bytes)
 {
     for (uint32_t k = 0; k < fold->nin; k++) {
         fold->in[k] = (const uint8_t *)fold->in[k] + bytes;
@@ -300,30 +311,31 @@ static void advance(struct fold *fold, struct away *away, size_t bytes)
     for (uint32_t k = 0; k < fold->nout; k++) {
         fold->out[k] = (uint8_t *)fold->out[k] + bytes;
     }
-    for (uint32_t k = 0; k < away->count; k++) {
-        away->at[k] = (uint8_t *)away->at[k] + bytes;
+    for (uint32_t k = 0; k < slots->count; k++) {
+        slots->at[k] = (uint8_t *)slots->at[k] + bytes;
     }
 }
 
-static void run_fold(const struct exec *exec, struct fold *fold, struct away *away, size_t bytes)
+static void run_fold(const struct exec *exec, struct fold *fold, struct slots *slots, size_t bytes)
 {
-    if (fold->nout + away->count == 0 || bytes == 0) {
+    if (fold->nin == 1) {
+        drop_same(fold);
+    }
+    uint32_t places = fold->nout + slots->count;
+    if (places == 0 || bytes == 0) {
         return;
     }
-    fold->stream = fold->stream && (fold->nin == 1 || !overlaps(fold));
-    if (away->count == 0) {
-        fold_own(exec, fold, bytes);
+    fold->stream = fold->stream && !overlaps(fold);
+    bool once = fold->nin == 1 ? places == 1 : slots->count == 0;
+    if (once && slots->count == 0) {
+        fold_out(exec, fold, bytes);
         return;
     }
-    if (fold->nin == 1 && fold->nout == 0 && away->count == 1) {
-        exec->kernels->copy(away->at[0], fold->in[0], bytes, away->stream[0]);
-        return;
+    for (; !once && bytes > PIECE; bytes -= PIECE) {
+        run_piece(exec, fold, slots, PIECE);
+        advance(fold, slots, PIECE);
     }
-    for (; bytes > PIECE; bytes -= PIECE) {
-        run_piece(exec, fold, away, PIECE);
-        advance(fold, away, PIECE);
-    }
-    run_piece(exec, fold, away, bytes);
+    run_piece(exec, fold, slots, bytes);
 }
 
 static void log_message(struct exec *exec, const struct lwire *wire, uint64_t number, size_t bytes)
@@ -385,11 +397,11 @@ static bool run_group(struct exec *exec, struct lane *lane)
     }
     uint64_t begin_ns = exec->ran ? now_ns() : 0;
     struct fold fold;
-    struct away away;
+    struct slots slots;
     size_t off = 0;
     for (uint32_t i = 0; i < group->nchunks; i++) {
-        size_t bytes = make_fold(exec, group, count, i, lane->pass, off, &fold, &away);
-        run_fold(exec, &fold, &away, bytes);
+        size_t bytes = make_fold(exec, group, count, i, lane->pass, off, &fold, &slots);
+        run_fold(exec, &fold, &slots, bytes);
         off += bytes;
     }
     settle(exec, group, count, lane->pass);
