@@ -44,6 +44,7 @@ struct out {
     size_t nrows;
     bool started;  /* what files held before is gone */
     bool refused;  /* a place cannot be had: nothing is written */
+    bool summed;   /* see out_summary */
     bool imitates; /* see out_imitate */
     json_t *meta, *summary, *notes;
     char **keys; /* by column: its name in CSV and JSON */
@@ -571,7 +572,13 @@ void out_line(struct out *out, const char *format, ...)
 
 void out_meta(struct out *out, const char *key, struct out_cell value)
 {
-    json_object_set_new(out->nrows ? out->summary : out->meta, key, json_value(&value));
+    json_t *object = out->nrows || out->summed ? out->summary : out->meta;
+    json_object_set_new(object, key, json_value(&value));
+}
+
+void out_summary(struct out *out)
+{
+    out->summed = true;
 }
 
 void out_note(struct out *out, const char *format, ...)

@@ -106,6 +106,9 @@ void out_line(struct out *out, const char *format, ...) __attribute__((format(pr
  * is part of the key ("size_max_B"). */
 void out_meta(struct out *out, const char *key, struct out_cell value);
 
+/* There are no rows any more: from here on out_meta sets facts of "summary", even without a row. */
+void out_summary(struct out *out);
+
 /* A line "# ..." in text, at once; also an item of "notes" in JSON. The sentence has no newline. */
 void out_note(struct out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

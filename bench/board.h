@@ -27,6 +27,13 @@ struct board {
     _Alignas(128) uint64_t value;        /* rank 0's decision: see board_agree */
 };
 
+/* The first wrong element on the lowest rank that has one. */
+struct wrong {
+    uint32_t rank;
+    bool in_input;
+    struct data_bad bad;
+};
+
 /* A rank's place. */
 struct board_place {
     _Alignas(128) double moved_Bps[SPEED_LOOPS]; /* what its memory gave last: see speed.h */
@@ -99,9 +106,7 @@ struct message {
             uint64_t row;
             uint32_t series, nseries; /* of this placement: see bench/timing.h */
             struct result result;
-            uint32_t wrong_rank; /* with the first wrong element */
-            bool in_input;
-            struct data_bad bad;
+            struct wrong first; /* with wrong elements: the first of them */
         } result;
         struct {
             uint32_t rank, count;

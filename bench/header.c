@@ -146,7 +146,7 @@ static void note_samples(struct out *out, const struct plan *plan)
         out_meta(out, "precision", out_double(plan->precision));
         out_meta(out, "max_time_s", out_double(plan->cap_s));
     }
-    out_note(out, "+-%%: half of that interval, by block bootstrap of the samples%s",
+    out_note(out, "+-%%: half of the median's 95 %% interval, by block bootstrap of the samples%s",
              plan->launches == 1 ? "" : "; of all launches together, by their medians (launch 0)");
 }
 
@@ -294,6 +294,7 @@ void header_facts(struct out *out, const struct facts *facts)
 
 void header_footer(struct out *out, const struct footer *footer)
 {
+    out_summary(out);
     if (footer->batched) {
         out_note(out,
                  "%llu results have samples of several operations (batch in CSV and JSON): their "

@@ -194,7 +194,11 @@ struct estimate estimate_median(const double *samples, size_t n)
     struct ranked r;
     ranked_init(&r, samples, n);
     struct estimate estimate = no_interval(r.sorted[r.middle]);
-    if (n >= INTERVAL_SAMPLES_MIN && estimate.value > 0) estimate = bootstrap(NULL, &r);
+    if (n >= INTERVAL_SAMPLES_MIN && estimate.value > 0) {
+        estimate = bootstrap(NULL, &r);
+        estimate.low = fmax(estimate.low, r.sorted[0]);
+        estimate.high = fmin(estimate.high, r.sorted[n - 1]);
+    }
     ranked_release(&r);
     return estimate;
 }

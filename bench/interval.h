@@ -27,7 +27,8 @@ const char *interval_method_name(enum interval_method method);
  * 1992) of the length that Politis and White ("Automatic block-length selection for the dependent
  * bootstrap", 2004) find best for the autocorrelation of the signs of sample - median, but n^(1/3)
  * to n/5. Percentiles of the resampled medians, widened by Student's t with (number of blocks - 1)
- * degrees of freedom, since few blocks vary too little. Same samples, same answer. Time is about n
+ * degrees of freedom, since few blocks vary too little, and never beyond
+ * the samples (se_log is not cut). Same samples, same answer. Time is about n
  * log n + 1000 n (2 ns a piece), from n = 20000 on about 20 million. n = 0, or a median that is not
  * finite and > 0: all NaN. n < INTERVAL_SAMPLES_MIN: no interval. */
 struct estimate estimate_median(const double *samples, size_t n);

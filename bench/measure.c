@@ -43,32 +43,21 @@ static int send_samples(const struct bench *bench, const double *us, uint64_t co
     return 0;
 }
 
-/* Where the first wrong element is, if there is one. */
-static void blame_wrong(const struct bench *bench, struct message *message)
-{
-    for (uint32_t r = bench->rk->nranks; r-- > 0;) {
-        const struct board_place *place = board_place(bench->rk->world, r);
-        if (!place->wrong) continue;
-        message->u.result.wrong_rank = r;
-        message->u.result.bad = place->bad;
-        message->u.result.in_input = place->in_input;
-    }
-}
-
 /* Rank 0: sends the samples of each series, then its result. */
-static int report(const struct timing *timing, struct result *results)
+static int report(const struct timing *timing, const struct result *results,
+                  const struct wrong *wrongs)
 {
     const struct bench *bench = timing->side->bench;
     for (uint32_t s = 0; s < timing->nseries; s++) {
         struct message message;
         memset(&message, 0, sizeof message);
-        if (send_samples(bench, timing->series[s].us, timing->nsamples, &message)) return -1;
+        if (send_samples(bench, timing->series[s].us, results[s].nsamples, &message)) return -1;
         message.kind = MESSAGE_RESULT;
         message.u.result.row = timing->side->row->index;
         message.u.result.series = s;
         message.u.result.nseries = timing->nseries;
         message.u.result.result = results[s];
-        if (results[s].wrong > 0) blame_wrong(bench, &message);
+        message.u.result.first = wrongs[s];
         if (rank_send(bench->rk, &message, sizeof message, bench->err)) return -1;
     }
     return 0;
@@ -116,23 +105,28 @@ static int run_side(struct measure *measure, const struct plan_row *row, bool in
     struct timing timing = {.side = &side, .facts = &measure->facts};
     timing.series[SERIES_OWN].runner = (struct runner){side_operate, &side};
     struct result results[NSERIES];
-    measure->order++;
     describe(measure, &side, results);
-    if (rival_meet(&measure->rival, &timing)) return -1;
+    rival_meet(&measure->rival, &timing);
+    rival_name(&measure->rival, results);
     timing_open(&timing);
     /* All rounds but the last come first, the last one comes behind the timed operations. */
-    const struct runner *own = &timing.series[SERIES_OWN].runner;
-    struct runner every = {side_operate, &side};
-    uint64_t before = side.rounds ? side.rounds - 1 : 0;
-    uint64_t others_wrong = side.rounds ? rival_check(&measure->rival, side.rounds) : 0;
-    uint64_t wrong = side_check(&side, &every, 0, before);
-    (void)own;
-    if (wrong == 0 && others_wrong == 0) run_timed(measure, &timing, results);
+    struct wrong wrongs[NSERIES] = {{0}};
+    struct runner own = {side_operate, &side};
+    uint64_t before = side.rounds ? side.rounds - 1 : 0, wrong = 0, others = 0;
     if (side.rounds) {
-        results[SERIES_OTHER].wrong = (int64_t)others_wrong;
-        results[SERIES_OWN].wrong = (int64_t)side_check(&side, &every, before, side.rounds);
+        others = rival_check(&measure->rival, side.rounds, &wrongs[SERIES_OTHER]);
+        results[SERIES_OTHER].wrong = (int64_t)others;
+        wrong = side_check(&side, &own, 0, before, &wrongs[SERIES_OWN]);
     }
-    int bad = bench->rk->rank == 0 ? report(&timing, results) : 0;
+    uint32_t nseries = timing.nseries;
+    if (others > 0) timing.nseries = 1; /* what is wrong is not timed */
+    if (wrong == 0) run_timed(measure, &timing, results);
+    timing.nseries = nseries;
+    if (side.rounds) {
+        wrong = side_check(&side, &own, before, side.rounds, &wrongs[SERIES_OWN]);
+        results[SERIES_OWN].wrong = (int64_t)wrong;
+    }
+    int bad = bench->rk->rank == 0 ? report(&timing, results, wrongs) : 0;
     timing_close(&timing);
     side_close(&side);
     return bad;
@@ -147,6 +141,7 @@ static int run_rows(struct measure *measure)
     plan_walk_open(plan, &walk);
     int bad = 0;
     do {
+        measure->order++;
         for (int place = 0; !bad && place < NPLACES; place++) {
             if (plan->place[place]) bad = run_side(measure, &walk.row, place == IN_PLACE);
         }

@@ -114,7 +114,7 @@ static const struct opts_row rows[] = {
     ROW("cold", 0, OPTS_FLAG, cold, NULL, NULL,
         "flush the buffers from the caches before each sample; isolated"),
     ROW("order", 0, OPTS_CHOICE, order, "shuffled", "KIND",
-        "in which rows are measured; they are printed in order in any case",
+        "in which rows are measured; text and CSV are in order in any case, JSON as measured",
         .choices = order_choices),
     ROW("seed", 0, OPTS_UINT, seed, "1", "N", "of the shuffled order"),
     ROW("launches", 'N', OPTS_UINT, launches, "1", "N",

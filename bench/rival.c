@@ -38,7 +38,10 @@ static int open_mpi(struct rival *rival)
     return rank_prefault(bench->rk, rival->memory, bench->memory_bytes, bench->err);
 }
 
-static int meet_mpi(struct rival *rival, struct timing *timing)
+/* Non-blocking calls of MPICH 4.0 fail with messages of 2 GiB and more. */
+#define POLLED_MOST (UINT64_C(1) << 31)
+
+static void meet_mpi(struct rival *rival, struct timing *timing)
 {
     const struct side *side = timing->side;
     const struct plan *plan = side->bench->plan;
@@ -58,13 +61,12 @@ static int meet_mpi(struct rival *rival, struct timing *timing)
         rival->result = (size_t)((uint8_t *)mpi_result(&args) - memory);
         if (mpi_lacks(rival->mpi, &args)) { /* the parent has said so */
             timing->nseries = 1;
-            return 0;
+            return;
         }
         mpi_call_make(rival->mpi, &args, &rival->calls[own]);
     }
     rival->form = 0;
     timing->series[SERIES_OTHER].runner = (struct runner){call_mpi, rival};
-    return 0;
 }
 
 /* Warms up every way to call the library, then tries them in turns; the best is taken. */
@@ -74,20 +76,29 @@ static void warm_mpi(struct rival *rival)
     struct series *series = &timing->series[SERIES_OTHER];
     const struct plan *plan = timing->side->bench->plan;
     double op_s[NWAYS], tries_s[NWAYS][PROBES];
-    unsigned ways = rival->memory ? NWAYS : MPI_FORM_COUNT, best = 0;
+    bool tried[NWAYS];
+    unsigned best = 0;
+    const struct plan_row *row = timing->side->row;
+    bool polled = row->in_bytes < POLLED_MOST && row->out_bytes < POLLED_MOST;
+    for (unsigned way = 0; way < NWAYS; way++)
+        tried[way] = (way < MPI_FORM_COUNT || rival->memory) &&
+                     (way % MPI_FORM_COUNT == MPI_FORM_BLOCKING || polled);
     uint64_t warmup = plan->warmup > WARMUP_LEAST ? plan->warmup : WARMUP_LEAST;
-    for (rival->form = 0; rival->form < ways; rival->form++) {
+    for (rival->form = 0; rival->form < NWAYS; rival->form++) {
+        if (!tried[rival->form]) continue;
         op_s[rival->form] = timing_warm(timing, series, warmup);
         if (plan->warm_longer) timing_warm(timing, series, timing_warm_more(op_s[rival->form]));
     }
     for (int probe = 0; probe < PROBES; probe++) {
-        for (rival->form = 0; rival->form < ways; rival->form++) {
+        for (rival->form = 0; rival->form < NWAYS; rival->form++) {
+            if (!tried[rival->form]) continue;
             double calls = op_s[rival->form] > 0 ? PROBE_S / op_s[rival->form] : 1;
             calls = fmin(fmax(calls, 1), PROBE_CALLS_MOST);
             tries_s[rival->form][probe] = timing_warm(timing, series, (uint64_t)calls);
         }
     }
-    for (unsigned way = 0; way < ways; way++) {
+    for (unsigned way = 0; way < NWAYS; way++) {
+        if (!tried[way]) continue;
         op_s[way] = stats_median(tries_s[way], PROBES);
         if (op_s[way] < op_s[best]) best = way;
     }
@@ -109,12 +120,11 @@ static void name_mpi(const struct rival *rival, struct result *result)
 
 /* ---- all groups at once ---- */
 
-static int meet_groups(struct rival *rival, struct timing *timing)
+static void meet_groups(struct rival *rival, struct timing *timing)
 {
     (void)rival;
     timing->series[SERIES_OTHER].runner = timing->series[SERIES_OWN].runner;
     timing->series[SERIES_OWN].one_group = true;
-    return 0;
 }
 
 /* ---- beside compute ---- */
@@ -171,11 +181,10 @@ static void run_beside(void *ctx)
     rank_tick(side->bench->rk);
 }
 
-static int meet_overlap(struct rival *rival, struct timing *timing)
+static void meet_overlap(struct rival *rival, struct timing *timing)
 {
     rival->units = 0;
     timing->series[SERIES_OTHER].runner = (struct runner){run_beside, rival};
-    return 0;
 }
 
 /* As much compute as the operation takes. */
@@ -209,12 +218,11 @@ static void conclude_overlap(struct rival *rival, struct result *result, double 
 
 /* ---- one rank late ---- */
 
-static int meet_skew(struct rival *rival, struct timing *timing)
+static void meet_skew(struct rival *rival, struct timing *timing)
 {
     (void)rival;
     timing->series[SERIES_OTHER].runner = timing->series[SERIES_OWN].runner;
     timing->series[SERIES_OTHER].late = true;
-    return 0;
 }
 
 /* ---- one table of all ---- */
@@ -222,7 +230,7 @@ static int meet_skew(struct rival *rival, struct timing *timing)
 static const struct kind {
     const char *own, *other; /* names of the series */
     int (*open)(struct rival *);
-    int (*meet)(struct rival *, struct timing *);
+    void (*meet)(struct rival *, struct timing *);
     void (*warm)(struct rival *);
     bool checks; /* the second series is not just the operation again */
 } kinds[] = {
@@ -250,25 +258,25 @@ void rival_close(struct rival *rival)
     if (rival->mpi) mpi_close(rival->mpi);
 }
 
-int rival_meet(struct rival *rival, struct timing *timing)
+void rival_meet(struct rival *rival, struct timing *timing)
 {
     rival->timing = timing;
     timing->nseries = plan_series(rival->bench->plan);
-    return kind_of(rival)->meet ? kind_of(rival)->meet(rival, timing) : 0;
+    if (kind_of(rival)->meet) kind_of(rival)->meet(rival, timing);
 }
 
-uint64_t rival_check(struct rival *rival, uint64_t rounds)
+uint64_t rival_check(struct rival *rival, uint64_t rounds, struct wrong *first)
 {
     struct timing *timing = rival->timing;
     if (!kind_of(rival)->checks || timing->nseries < 2) return 0;
     struct side side = *timing->side;
     if (rival->mpi) side.check.places.out = rival->result;
     rival->form = 0;
-    uint64_t wrong = side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds);
+    uint64_t wrong = side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds, first);
     if (!rival->memory || wrong) return wrong;
     side.check.memory = rival->memory;
     rival->form = MPI_FORM_COUNT;
-    return side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds);
+    return side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds, first);
 }
 
 void rival_warm(struct rival *rival)
@@ -284,16 +292,22 @@ static const char *verdict_of(const struct estimate *ratio)
     return ratio->high < 1 ? "slower" : "no difference";
 }
 
-void rival_conclude(struct rival *rival, struct result results[NSERIES])
+void rival_name(const struct rival *rival, struct result results[NSERIES])
 {
     const struct kind *kind = kind_of(rival);
+    struct result *own = &results[SERIES_OWN], *other = &results[SERIES_OTHER];
+    snprintf(own->series, sizeof own->series, "%s", kind->own);
+    snprintf(other->series, sizeof other->series, "%s", kind->other);
+    if (rival->bench->plan->contest == CONTEST_MPI) name_mpi(rival, other);
+}
+
+void rival_conclude(struct rival *rival, struct result results[NSERIES])
+{
     const struct timing *timing = rival->timing;
     enum contest contest = rival->bench->plan->contest;
     struct result *own = &results[SERIES_OWN], *other = &results[SERIES_OTHER];
-    snprintf(own->series, sizeof own->series, "%s", kind->own);
     if (timing->nseries < 2) return;
-    snprintf(other->series, sizeof other->series, "%s", kind->other);
-    if (contest == CONTEST_MPI) name_mpi(rival, other);
+    rival_name(rival, results); /* by now the form is known */
     struct estimate ratio = estimate_ratio(timing->series[SERIES_OWN].us,
                                            timing->series[SERIES_OTHER].us, timing->nsamples);
     own->ratio = ratio.value;

@@ -26,14 +26,17 @@ void rival_close(struct rival *rival);
 
 /* Sets the runners of a placement; timing->nseries is 1 where there is nothing to compare with.
  * Every rank calls it. */
-int rival_meet(struct rival *rival, struct timing *timing);
+void rival_meet(struct rival *rival, struct timing *timing);
+
+/* Names both series in their results, before anything is measured. */
+void rival_name(const struct rival *rival, struct result results[NSERIES]);
 
 /* Wrong elements that the second series leaves, over all rounds of the data check; 0 where it is
  * the operation itself. */
-uint64_t rival_check(struct rival *rival, uint64_t rounds);
+uint64_t rival_check(struct rival *rival, uint64_t rounds, struct wrong *first);
 
 /* Warms the second series up and settles what is left open (MPI: which form is the best). */
 void rival_warm(struct rival *rival);
 
-/* Rank 0: names the series, and fills in the ratio and what else the contest is about. */
+/* Rank 0: fills in the ratio and what else the contest is about. */
 void rival_conclude(struct rival *rival, struct result results[NSERIES]);

@@ -217,14 +217,14 @@ static void flush(struct rows *rows, bool all)
 static void say_wrong(struct rows *rows, const struct message *message)
 {
     const struct result *result = &message->u.result.result;
-    const struct data_bad *bad = &message->u.result.bad;
+    const struct wrong *first = &message->u.result.first;
     err_add(rows->wrong, ERR_FAILED,
             "%s %s, %zu B, %s %s, %s: %lld wrong elements; the first: rank %u, %s element %zu, "
             "expected %.9g, got %.9g",
             coll_get(result->coll)->name, result->algo, (size_t)result->bytes, result->dtype,
             result->redop, result->in_place ? "in place" : "out of place", (long long)result->wrong,
-            message->u.result.wrong_rank, message->u.result.in_input ? "input" : "output",
-            bad->index, bad->expected, bad->got);
+            first->rank, first->in_input ? "input" : "output", first->bad.index,
+            first->bad.expected, first->bad.got);
 }
 
 static void count_result(struct rows *rows, const struct result *result)

@@ -205,7 +205,8 @@ static void launch_all(struct run *run)
     uint64_t start = clock_ns(), launches = run->plan->launches;
     for (run->plan->launch = 1;; run->plan->launch++) {
         launch(run);
-        if (run->footer.failed) break;
+        if (!run->signal) run->signal = launch_signal_pending(); /* between two launches */
+        if (run->footer.failed || run->signal) break;
         if (launches && run->plan->launch >= launches) break;
         if (!launches && soak_s > 0 && (double)(clock_ns() - start) / 1e9 >= soak_s) break;
     }
@@ -269,6 +270,7 @@ static void end_mode(struct run *run, bool failed, struct err *err)
 static int run_plan(const struct setting *setting, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
+    launch_block_signals();
     const struct fitted *fitted = setting->fitted;
     struct run run = {.setting = setting, .plan = fitted->plan, .err = err};
     if (open_outputs(&run, err) == 0) {

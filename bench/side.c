@@ -142,7 +142,7 @@ void side_operate(void *ctx)
 }
 
 uint64_t side_check(const struct side *side, const struct runner *runner, uint64_t from,
-                    uint64_t to)
+                    uint64_t to, struct wrong *first)
 {
     struct rank *rk = side->bench->rk;
     size_t esize = dtype_bytes(side->row->dtype);
@@ -161,8 +161,11 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
     }
     rank_barrier(rk);
     uint64_t wrong = 0;
-    for (uint32_t r = 0; r < rk->nranks; r++)
-        wrong += board_place(rk->world, r)->wrong;
+    for (uint32_t r = rk->nranks; r-- > 0;) {
+        const struct board_place *place = board_place(rk->world, r);
+        wrong += place->wrong;
+        if (place->wrong) *first = (struct wrong){r, place->in_input, place->bad};
+    }
     rank_barrier(rk);
     return wrong;
 }
@@ -193,6 +196,7 @@ struct result side_describe(const struct side *side)
         .channels = row->choice.channels,
         .parts = row->choice.parts,
     };
+    result.algbw_GBps = result.busbw_GBps = NAN;
     snprintf(result.algo, sizeof result.algo, "%s", row->choice.algo->name);
     snprintf(result.transport, sizeof result.transport, "%s/%s", side->bench->transport->name,
              wire_mode_name(side->linked->opts.mode));

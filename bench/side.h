@@ -63,9 +63,10 @@ void side_close(struct side *side);
 void side_operate(void *ctx);
 
 /* Rounds [from, to) of the data check, each with its own data, with `runner` as the operation.
- * Every rank calls it and learns the number of wrong elements on all ranks. */
+ * Every rank calls it and learns the number of wrong elements on all ranks, and where the first one
+ * is, if there is one. */
 uint64_t side_check(const struct side *side, const struct runner *runner, uint64_t from,
-                    uint64_t to);
+                    uint64_t to, struct wrong *first);
 
 /* Says what is done, for messages about a rank that fails: "allreduce ring, 8 B, in place, PHASE".
  */

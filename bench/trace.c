@@ -101,7 +101,8 @@ static int send_steps(const struct side *side, struct trace_span own, uint64_t o
 }
 
 /* Rank 0: the operation as a row of the table with one sample. */
-static int send_result(const struct side *side, double time_us, int64_t wrong)
+static int send_result(const struct side *side, double time_us, int64_t wrong,
+                       const struct wrong *first)
 {
     const struct bench *bench = side->bench;
     struct message message;
@@ -121,25 +122,20 @@ static int send_result(const struct side *side, double time_us, int64_t wrong)
     result->nsamples = result->batch = 1;
     result->wrong = wrong;
     result_bandwidths(result);
-    for (uint32_t r = bench->rk->nranks; wrong > 0 && r-- > 0;) {
-        const struct board_place *place = board_place(bench->rk->world, r);
-        if (!place->wrong) continue;
-        message.u.result.wrong_rank = r;
-        message.u.result.bad = place->bad;
-        message.u.result.in_input = place->in_input;
-    }
+    message.u.result.first = *first;
     return rank_send(bench->rk, &message, sizeof message, bench->err);
 }
 
 static int trace_side(struct side *side)
 {
     struct runner runner = {side_operate, side};
+    struct wrong first = {0};
     int64_t wrong =
-        side->rounds ? (int64_t)side_check(side, &runner, 0, side->rounds) : INT64_C(-1);
+        side->rounds ? (int64_t)side_check(side, &runner, 0, side->rounds, &first) : INT64_C(-1);
     struct trace_span own, all = run_traced(side, &own);
     int bad = send_steps(side, own, all.begin);
     if (!bad && side->bench->rk->rank == 0) {
-        bad = send_result(side, (double)(all.end - all.begin) / 1e3, wrong);
+        bad = send_result(side, (double)(all.end - all.begin) / 1e3, wrong, &first);
     }
     return bad;
 }

@@ -511,7 +511,7 @@ class Files(Case):
             table = list(csv.reader(file, strict=True))
         self.assertEqual(table[0], list(rows[0].keys()))
         self.assertEqual(len(table), len(rows) + 1)
-        for line, row in zip(table[1:], rows):
+        for line, row in zip(table[1:], sorted(rows, key=lambda row: row["size_B"])):
             self.assertEqual(len(line), len(table[0]))
             self.assertEqual(line[0], str(row["size_B"]))
 

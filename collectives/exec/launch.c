@@ -79,7 +79,7 @@ struct run {
     const struct launch_spec *spec;
     uv_loop_t *loop;
     uv_timer_t watch, alarm;
-    uv_signal_t signals[3];
+    uv_signal_t signals[3]; /* of signal_numbers */
     struct proc *procs;
     uint32_t nprocs, nranks;
     uint32_t nalive;  /* children and ranks of the wrapper that run */
@@ -110,9 +110,24 @@ static void close_handle(uv_handle_t *handle, void *ctx)
     if (!uv_is_closing(handle)) uv_close(handle, NULL);
 }
 
+/* The signals that end a run from outside are blocked but for the time in which the loop has
+ * handlers for them: so none is lost, and none kills the program before its output is complete. */
+static const int signal_numbers[] = {SIGINT, SIGTERM, SIGHUP};
+enum { NSIGNALS = sizeof signal_numbers / sizeof *signal_numbers };
+
+static void mask_signals(int how, sigset_t *before)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < NSIGNALS; i++)
+        sigaddset(&set, signal_numbers[i]);
+    pthread_sigmask(how, &set, before);
+}
+
 /* Lets the loop end. */
 static void run_close(struct run *run)
 {
+    mask_signals(SIG_BLOCK, NULL);
     uv_walk(run->loop, close_handle, NULL);
 }
 
@@ -568,7 +583,6 @@ static int wrapper_start(struct proc *proc, struct err *err)
 
 static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t *loop)
 {
-    static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
     *run = (struct run){
         .spec = spec, .loop = loop, .nranks = world_nranks(spec->world), .culprit = NO_RANK};
     bool one = spec->threads || spec->wrapper;
@@ -585,12 +599,14 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     run->looked_ms = run->moved_ms = run_now(run);
     for (uint32_t r = 0; r < run->nranks; r++)
         run->seen[r].beat_ms = run->looked_ms;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < NSIGNALS; i++) {
         struct sigaction action;
         uv_signal_init(run->loop, &run->signals[i]);
         run->signals[i].data = run;
-        bool ignored = sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-        if (!ignored) uv_signal_start(&run->signals[i], on_signal, numbers[i]); /* as under nohup */
+        bool ignored =
+            sigaction(signal_numbers[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+        if (!ignored)
+            uv_signal_start(&run->signals[i], on_signal, signal_numbers[i]); /* as under nohup */
     }
     uv_timer_start(&run->watch, on_watch, WATCH_MS, WATCH_MS);
     for (uint32_t i = 0; i < run->nprocs; i++) {
@@ -669,6 +685,24 @@ static void tell_places(const struct launch_spec *spec)
     place_free(own);
 }
 
+void launch_block_signals(void)
+{
+    mask_signals(SIG_BLOCK, NULL);
+}
+
+int launch_signal_pending(void)
+{
+    sigset_t pending;
+    struct sigaction action;
+    sigpending(&pending);
+    for (size_t i = 0; i < NSIGNALS; i++) {
+        bool ignored = sigaction(signal_numbers[i], NULL, &action) == 0 &&
+                       action.sa_handler == SIG_IGN; /* as under nohup */
+        if (!ignored && sigismember(&pending, signal_numbers[i]) == 1) return signal_numbers[i];
+    }
+    return 0;
+}
+
 int launch_run(const struct launch_spec *spec, struct err *err)
 {
     struct run run;
@@ -681,7 +715,10 @@ int launch_run(const struct launch_spec *spec, struct err *err)
         return err_add(err, ERR_FAILED, "cannot start an event loop: %s", uv_strerror(rc));
     }
     tell_places(spec);
+    sigset_t before;
+    mask_signals(SIG_BLOCK, &before);
     run_open(&run, spec, &loop);
+    mask_signals(SIG_UNBLOCK, NULL);
     for (uint32_t i = 0; i < run.nprocs && !start.count; i++) {
         if (spec->wrapper ? wrapper_start(&run.procs[i], &start)
                           : proc_start(&run.procs[i], &start)) {
@@ -694,5 +731,7 @@ int launch_run(const struct launch_spec *spec, struct err *err)
         run_close(&run);
     }
     uv_run(run.loop, UV_RUN_DEFAULT);
-    return run_finish(&run, err);
+    rc = run_finish(&run, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }

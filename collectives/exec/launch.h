@@ -39,6 +39,12 @@ int launch_run(const struct launch_spec *spec, struct err *err);
 /* True in a process that launch_run started. */
 bool launch_is_child(void);
 
+/* For a program that runs several launches, or writes something behind one: SIGINT, SIGTERM and
+ * SIGHUP wait from here on, but while launch_run runs, which takes them. launch_signal_pending:
+ * one that waits, or 0. */
+void launch_block_signals(void);
+int launch_signal_pending(void);
+
 /* To be called first in main, before the command line is looked at: a process that launch_run
  * started to become the wrapper does so here, and this does not return. launch_child calls it too.
  */
