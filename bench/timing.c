@@ -358,6 +358,9 @@ void timing_conclude(const struct timing *t, const struct series *series, struct
         memcpy(sorted, series->wait_us, t->nsamples * sizeof *sorted);
         result->wait_us = stats_median(sorted, t->nsamples);
     }
+    double pings_s[SPEED_SEGMENTS];
+    memcpy(pings_s, t->ping_s, sizeof pings_s);
+    result->ping_us = t->speeds > 0 ? stats_median(pings_s, t->speeds) * 1e6 : 0;
     struct bound least =
         bound_least(plan->coll, plan->nranks, t->side->row->bytes, plan->shared, t->side->in_place);
     result->bound_us = bound_us(&least, speed_copy_Bps(&t->speed, t->speeds),

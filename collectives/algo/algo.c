@@ -126,6 +126,7 @@ struct range_row {
 
 static const struct range_row ranges[] = {
     {COLL_ALLREDUCE, PRIVATE, 2, 64 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, SHARED, 2, 2 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, ANY, 16, 1 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, ANY, 64, SIZE_MAX, "twoshot", 1, 1},
     {COLL_ALLREDUCE, ANY, UINT32_MAX, 64 << 10, "tree", 2, 1},
