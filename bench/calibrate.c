@@ -96,7 +96,7 @@ double calibrate_ping_s(struct rank *rk)
 
 struct facts calibrate(struct rank *rk)
 {
-    struct facts facts;
+    struct facts facts = {0};
     rank_says(rk, "calibrating");
     calibrate_clock(&facts);
     rank_barrier(rk);
