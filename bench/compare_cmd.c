@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "base/opts.h"
@@ -50,11 +51,10 @@ static const char about[] =
     "ruled out at 5 % over all rows together (Holm) and the change passes the threshold. no "
     "difference: the change is within the threshold, and so is half of the interval. Else "
     "inconclusive. Launches whose cores are near each other, and launches whose cores are far (the "
-    "way of a cache line tells), are compared only with their like. Where a cache line takes r "
-    "times as long from core to core in B, a row of "
-    "single "
-    "launches must change by more than the factor r, since all that travels may take r times as "
-    "long. Exit status 1 if a row is slower.";
+    "way of a cache line tells), are compared only with their like. Where a cache line took r "
+    "times as long in one run as in the other, a row of single launches must change by more than "
+    "the factor r, up or down, since all that travels may do so. Runs measured in different ways "
+    "(cadence, cold caches, beside a library) are refused. Exit status 1 if a row is slower.";
 
 /* ---- rows ---- */
 
@@ -69,6 +69,7 @@ enum { A, B };
 struct pair {
     const struct record_series *sides[2]; /* NULL: not in that record */
     struct estimate medians[2], ratio;
+    size_t index;     /* in order of the files */
     double explained; /* the ratio nearest to the measured one that the machine explains; 1: none */
     double p, p_holm; /* of that ratio; NaN: no test */
     enum verdict verdict;
@@ -144,12 +145,24 @@ static void compare_launches(const struct comparison *c, struct pair *pair)
     }
 }
 
-/* One launch against one. What a longer way of a cache line can explain is no change. */
+/* How much longer a cache line was on its way in one run than in the other, beside the row if that
+ * is known, else at the start of the run; 1 if by less than a fifth. */
+static double apart(const struct comparison *c, const struct pair *pair)
+{
+    const struct record_series *s = pair->sides[A], *t = pair->sides[B];
+    double a = s->nlaunches ? s->launches[0].ping_us : NAN;
+    double b = t->nlaunches ? t->launches[0].ping_us : NAN;
+    double r = a > 0 && b > 0 ? fmax(a, b) / fmin(a, b) : fmax(c->ping_ratio, 1 / c->ping_ratio);
+    return r > 1 + FACT_CHANGE ? r : 1;
+}
+
+/* One launch against one. What another way of a cache line can explain, by its factor up or down,
+ * is no change. */
 static void compare_samples(const struct comparison *c, struct pair *pair)
 {
     pair->ratio = estimate_quotient(&pair->medians[A], &pair->medians[B]);
-    double r = c->ping_ratio, value = pair->ratio.value;
-    pair->explained = value > 1 ? fmax(1, fmin(value, r)) : fmin(1, fmax(value, r));
+    double r = apart(c, pair);
+    pair->explained = fmin(fmax(pair->ratio.value, 1 / r), r);
 }
 
 static void add_pair(struct comparison *c, const struct record_series *a,
@@ -159,6 +172,7 @@ static void add_pair(struct comparison *c, const struct record_series *a,
     MEM_GROW(c->pairs, c->count, c->cap);
     struct pair *pair = &c->pairs[c->count++];
     *pair = (struct pair){.sides = {a, b},
+                          .index = c->count,
                           .medians = {none, none},
                           .ratio = none,
                           .explained = 1,
@@ -215,17 +229,42 @@ static enum verdict judge(const struct comparison *c, const struct pair *pair)
 {
     if (!pair->sides[A] || !pair->sides[B]) return pair->verdict;
     if (isnan(pair->p)) return INCONCLUSIVE;
-    double change = pair->ratio.value / pair->explained - 1;
-    if (fabs(change) > c->threshold) {
-        if (pair->p_holm >= ALPHA) return INCONCLUSIVE;
-        return change > 0 ? SLOWER : FASTER;
-    }
-    bool other_machine = pair->ratio.method == INTERVAL_BLOCKS && c->ping_ratio != 1;
-    bool narrow = estimate_half_width(&pair->ratio) <= c->threshold;
-    return narrow && !other_machine ? SAME : INCONCLUSIVE;
+    if (fabs(pair->ratio.value - 1) <= c->threshold)
+        return estimate_half_width(&pair->ratio) <= c->threshold ? SAME : INCONCLUSIVE;
+    double change = pair->ratio.value / pair->explained - 1; /* beyond what the machine explains */
+    if (fabs(change) <= c->threshold || pair->p_holm >= ALPHA) return INCONCLUSIVE;
+    return change > 0 ? SLOWER : FASTER;
 }
 
 /* ---- the machines ---- */
+
+/* Runs that were measured in different ways cannot be compared. */
+static int check_ways(const struct comparison *c, struct err *err)
+{
+    static const struct {
+        const char *key, *what;
+    } ways[] = {
+        {"cadence", "the cadence is"},
+        {"cold", "flushing the caches (--cold) is"},
+        {"compared_with", "what the operation was compared with, and so how samples begin, is"},
+        {"over_ranks", "the value over the ranks (--average) is"},
+    };
+    int bad = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char *texts[2] = {NULL, NULL};
+        for (int side = A; side <= B; side++) {
+            const json_t *value = json_object_get(c->records[side].meta, ways[i].key);
+            if (value) texts[side] = json_dumps(value, JSON_ENCODE_ANY);
+        }
+        if (texts[A] && texts[B] && strcmp(texts[A], texts[B]) != 0) {
+            bad = err_add(err, ERR_USAGE, "%s %s in A and %s in B: measure both in the same way",
+                          ways[i].what, texts[A], texts[B]);
+        }
+        free(texts[A]);
+        free(texts[B]);
+    }
+    return bad;
+}
 
 /* Says where facts of the runs differ: texts and counts at all, times by more than a fifth. */
 static void note_facts(const struct comparison *c, struct out *out)
@@ -233,12 +272,17 @@ static void note_facts(const struct comparison *c, struct out *out)
     static const struct {
         const char *key, *what;
     } facts[] = {
-        {"program", "program"},       {"processor", "processor"},
-        {"machine", "architecture"},  {"cores", "cores"},
-        {"system_release", "kernel"}, {"kernels", "kernels"},
-        {"ranks_as", "ranks run as"}, {"bind", "binding"},
-        {"cadence", "cadence"},       {"clock_cost_s", "reading of the clock"},
-        {"barrier_s", "barrier"},     {"ping_s", "cache line from rank 0 to 1"},
+        {"program", "program"},
+        {"processor", "processor"},
+        {"machine", "architecture"},
+        {"cores", "cores"},
+        {"system_release", "kernel"},
+        {"kernels", "kernels"},
+        {"ranks_as", "ranks run as"},
+        {"bind", "binding"},
+        {"barrier_s", "barrier"},
+        {"clock_cost_s", "reading of the clock"},
+        {"ping_s", "cache line from rank 0 to 1"},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         char *texts[2] = {NULL, NULL}, time[UNITS_TEXT];
@@ -407,9 +451,10 @@ static void print_head(const struct comparison *c, struct out *out)
     out_meta(out, "ping_ratio", out_double(c->ping_ratio));
     if (c->ping_ratio != 1 && count_method(c, INTERVAL_BLOCKS) > 0) {
         out_note(out,
-                 "cores as far apart as that explain a factor of up to %.3g: rows of single "
-                 "launches that changed by less are inconclusive; --launches 5 samples placements",
-                 c->ping_ratio);
+                 "cores as far apart as that explain a factor of up to %.3g either way: rows of "
+                 "single launches that changed by less are inconclusive; --launches 5 samples "
+                 "placements",
+                 fmax(c->ping_ratio, 1 / c->ping_ratio));
     }
     for (unsigned i = 0; i < c->nbounds; i++) {
         char time[UNITS_TEXT];
@@ -463,10 +508,30 @@ static void print_foot(const struct comparison *c, struct out *out)
 
 /* ---- the command ---- */
 
+/* An input must not become an output. */
+static int check_inputs(const struct comparison *c, const struct request *request, struct err *err)
+{
+    const char *const outputs[] = {request->json, request->csv};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+        struct stat input, output;
+        for (int side = A; side <= B; side++) {
+            const char *path = c->records[side].doc.path;
+            if (!outputs[i] || stat(outputs[i], &output) || stat(path, &input)) continue;
+            if (input.st_dev != output.st_dev || input.st_ino != output.st_ino) continue;
+            return err_add(err, ERR_USAGE,
+                           "%s is one of the records compared, it would be overwritten; name "
+                           "another file",
+                           outputs[i]);
+        }
+    }
+    return 0;
+}
+
 static int print(struct comparison *c, const struct request *request, struct err *err)
 {
     struct out *out = out_new(columns, sizeof columns / sizeof *columns);
-    int bad = out_add_asked(out, request->json, request->csv, request->overwrite, err);
+    int bad = check_inputs(c, request, err);
+    if (!bad) bad = out_add_asked(out, request->json, request->csv, request->overwrite, err);
     if (!bad) {
         print_head(c, out);
         for (size_t i = 0; i < c->count; i++)
@@ -476,6 +541,17 @@ static int print(struct comparison *c, const struct request *request, struct err
     return out_close(out, err) || bad ? -1 : 0;
 }
 
+/* By size, whatever the order of measuring; rows of B alone come last. */
+static int by_call(const void *x, const void *y)
+{
+    const struct pair *a = x, *b = y;
+    const struct record_series *s = a->sides[A] ? a->sides[A] : a->sides[B];
+    const struct record_series *t = b->sides[A] ? b->sides[A] : b->sides[B];
+    if (!a->sides[A] != !b->sides[A]) return !a->sides[A] - !b->sides[A];
+    if (s->bytes != t->bytes) return s->bytes < t->bytes ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
 /* Returns -1 when there is nothing to compare or no place to write to. */
 static int compare(struct comparison *c, const struct request *request, const char *const *paths,
                    struct err *err)
@@ -483,7 +559,7 @@ static int compare(struct comparison *c, const struct request *request, const ch
     int bad = 0;
     for (int side = A; side <= B; side++)
         bad |= record_read(&c->records[side], paths[side], err);
-    if (bad) return -1;
+    if (bad || check_ways(c, err)) return -1;
     c->ping_ratio = ping_ratio(c);
     find_classes(c);
     match(c);
@@ -501,6 +577,7 @@ static int compare(struct comparison *c, const struct request *request, const ch
         free(b);
         return -1;
     }
+    qsort(c->pairs, c->count, sizeof *c->pairs, by_call);
     return print(c, request, err);
 }
 

@@ -307,7 +307,7 @@ class Matching(Case):
 
 class Machines(Case):
     def test_another_cache_line(self):
-        """Cores farther apart explain a row that is slower by less, in that direction alone."""
+        """Cores farther apart explain a row that is slower by less, either way, since what travels may do so."""
         rng = random.Random(11)
         rows, factors = [], (1, 1.5, 3.9, 4.5, 0.8)
         slow = []
@@ -317,13 +317,13 @@ class Machines(Case):
             slow.append(make_row(8 << k, [factor * us for us in samples]))
         result = self.compare(make_record(rows), make_record(slow, ping_s=2e-7), code=1)
         self.assertEqual([row["verdict"] for row in result["rows"]],
-                         3 * ["inconclusive"] + ["slower", "faster"])
+                         ["no difference"] + 2 * ["inconclusive"] + ["slower", "inconclusive"])
         notes = " ".join(result["notes"])
         self.assertIn("cache line from rank 0 to 1: 50.0 ns in A, 200 ns in B", notes)
         self.assertIn("a factor of up to 4", notes)
-        result = self.compare(make_record(slow, ping_s=2e-7), make_record(rows), code=1)
+        result = self.compare(make_record(slow, ping_s=2e-7), make_record(rows))
         self.assertEqual([row["verdict"] for row in result["rows"]],
-                         3 * ["inconclusive"] + ["faster", "slower"])
+                         ["no difference"] + 2 * ["inconclusive"] + ["faster", "inconclusive"])
         # a little is noise of that measurement, and several launches have seen several placements
         self.assertEqual(set(self.verdicts(make_record(rows), make_record(rows, ping_s=5.9e-8))),
                          {"no difference"})
