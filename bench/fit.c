@@ -66,13 +66,19 @@ static int add_trace(const struct plan *plan, struct ready_set *set, struct worl
     return 0;
 }
 
+/* What the MPI library may need: its own buffers, and what it allocates for a call. */
+static size_t rivals_bytes(const struct plan *plan)
+{
+    return plan->contest == CONTEST_MPI ? 2 * plan_touched(plan, 0) + MPI_BYTES : 0;
+}
+
 /* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
  * are large themselves; then, if those fit in `limit`, by everything. */
 static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
                      struct world_spec *spec, struct err *err)
 {
     *spec = (struct world_spec){.nranks = plan_world(plan), .blob_bytes = board_blob_bytes(plan)};
-    spec->resident_bytes = plan_touched(plan, 0);
+    spec->resident_bytes = plan_touched(plan, 0) + rivals_bytes(plan);
     if (world_need(spec) > limit) return 0;
     struct ready_bytes most = {0, 0};
     for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++) {
@@ -80,11 +86,9 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
             if (need_of_sizes(plan, dtype_at, algo_at, set, &most, err)) return -1;
         }
     }
-    spec->resident_bytes = most.all;
+    spec->resident_bytes = most.all + rivals_bytes(plan);
     if (plan->mode == MODE_REPEAT) spec->resident_bytes += repeat_bytes(plan);
     if (plan->mode == MODE_TRACE && add_trace(plan, set, spec, err)) return -1;
-    if (plan->contest == CONTEST_MPI) /* its own buffers, and what it allocates for a call */
-        spec->resident_bytes += 2 * plan_touched(plan, 0) + MPI_BYTES;
     spec->extent_bytes = most.shared < SIZE_MAX / 4 ? 2 * most.shared + EXTENT_SLACK : SIZE_MAX / 2;
     return 0;
 }
@@ -126,7 +130,7 @@ static int refuse(const struct fitted *fitted, size_t limit, struct ready_set *s
     bool fits;
     if (largest_size(plan, set, limit, &largest, &fits, err)) return -1;
     err_add(err, ERR_USAGE, "%s of %s with %u ranks needs %s of memory, but only %s %s; %s%s",
-            coll_get(plan->coll)->name, units_size(size, plan->sweep.max), plan->nranks,
+            coll_get(plan->coll)->name, units_size(size, plan->sweep.max), plan_world(plan),
             units_size_near(need, world_need(&fitted->spec)), units_size_near(have, limit),
             fitted->asked ? "are available" : "(half of what is available) may be used",
             fits ? "the largest size that fits is " : "no size fits: use fewer ranks or samples",

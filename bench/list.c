@@ -49,10 +49,13 @@ static void list_transports(void)
 
 static void list_libraries(void)
 {
-    const char *why = mpi_absent();
+    struct mpi_setup mpi = {0};
+    struct err why = ERR_INIT;
+    bool found = mpi_find(&mpi, NULL, 2, &why) == 0;
     printf("\nLibraries to compare with (--vs)\n  %-16s%s%s\n", "mpi",
-           why ? "cannot be used here: " : "opened at run time, in ranks that mpiexec starts",
-           why ? why : "");
+           found ? "" : "cannot be used here: ", found ? mpi.text : why.text);
+    mpi_setup_release(&mpi);
+    err_release(&why);
 }
 
 static void list_types(void)

@@ -123,7 +123,8 @@ static const struct opts_row rows[] = {
         .max = UINT32_MAX),
     ROW("run_cycles", 0, OPTS_UINT, launches, NULL, "N", "the same", .max = UINT32_MAX),
     ROW("time", 0, OPTS_TIME_S, soak_s, NULL, "TIME",
-        "launch again and again for so long (2h), with time stamps and an alarm when a row drifts",
+        "launch again and again for so long (2h), with time stamps and an alarm when a row drifts; "
+        "JSON keeps the samples of the first 10 launches",
         .plain_seconds = true),
     ROW("vs", 0, OPTS_CHOICE, vs, "nothing", "WHAT",
         "compare with a library, sample by sample, in the same processes, by the same clock",
@@ -251,6 +252,37 @@ static void check_conflicts(const struct request *request, struct err *err)
     }
 }
 
+/* Options that mean nothing without another one, or beside it. */
+static void check_company(const struct request *request, const struct opts *opts, struct err *err)
+{
+    static const struct {
+        const char *option, *other;
+        bool together; /* with it; else: not with it */
+    } rules[] = {
+        {"mpiexec", "vs", true},           {"looks", "overlap", true},
+        {"precision", "iters", false},     {"max-time", "iters", false},
+        {"launches", "time", false},       {"run_cycles", "time", false},
+        {"run_cycles", "launches", false}, {"seed", "order", false},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const char *option = rules[i].option, *other = rules[i].other;
+        bool listed = strcmp(other, "order") != 0 || request->order == 1;
+        if (!opts_is_set(opts, option)) continue;
+        if (rules[i].together && !opts_is_set(opts, other))
+            err_add(err, ERR_USAGE, "--%s means nothing without --%s", option, other);
+        if (!rules[i].together && opts_is_set(opts, other) && listed)
+            err_add(err, ERR_USAGE, "--%s and --%s exclude each other%s: give one of them", option,
+                    other, strcmp(other, "order") ? "" : " (listed)");
+    }
+    if (request->timeout_s > 0 && request->skew_s >= request->timeout_s) {
+        err_add(
+            err, ERR_USAGE,
+            "--skew %g s is not less than --timeout (-T) %g s: the late rank would be taken for "
+            "a stalled one",
+            request->skew_s, request->timeout_s);
+    }
+}
+
 /* --cold and --skew stand for isolated operations. */
 static void check_cadence(struct request *request, const struct opts *opts, struct err *err)
 {
@@ -299,6 +331,7 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
     }
     read_groups(request, opts, err);
     check_conflicts(request, err);
+    check_company(request, opts, err);
     check_cadence(request, opts, err);
     if (err->count == 0) {
         sweep_check(&request->sweep, err);

@@ -13,6 +13,9 @@
 #include "base/units.h"
 #include "bench/history.h"
 
+/* A soak runs for hours: of so many launches the record keeps the samples, then the statistics. */
+enum { SOAK_SAMPLES = 10 };
+
 /* One series of one placement. */
 struct cell {
     bool here;
@@ -136,6 +139,8 @@ static void record(struct rows *rows, struct pending *p)
         struct table_side sides[NPLACES];
         if (!has_series(p, series)) continue;
         sides_of(p, series, sides);
+        if (rows->plan->launches == 0 && rows->plan->launch > SOAK_SAMPLES)
+            sides[OUT_OF_PLACE].samples_us = sides[IN_PLACE].samples_us = NULL;
         table_row(rows->outputs->record, &sides[OUT_OF_PLACE], &sides[IN_PLACE]);
     }
     p->recorded = true;

@@ -31,8 +31,9 @@ struct setting {
     const struct fitted *fitted;
     struct place *place;
     struct mpi_setup mpi; /* --vs mpi */
-    char **argv;
+    char **argv;          /* the whole command line */
     int argc;
+    char **words; /* .. as the ranks get it: freed by the owner, its words are borrowed */
 };
 
 struct run {
@@ -170,7 +171,7 @@ static void launch(struct run *run)
     board_init(run->world, run->plan);
     struct launch_spec spec = {
         .prog = "collbench",
-        .argv = setting->argv,
+        .argv = setting->words,
         .world = run->world,
         .place = setting->place,
         .threads = run->plan->threads,
@@ -328,6 +329,17 @@ static int prepare(struct setting *setting, struct err *err)
     return 0;
 }
 
+/* The ranks' command line names the operation, which the name of a link may have said: a launcher
+ * starts the program by another name. Ranks look at no other word. */
+static char **rank_words(const struct coll *coll, char **argv, int argc)
+{
+    char **words = mem_calloc((size_t)argc + 2, sizeof *words);
+    words[0] = argv[0];
+    words[1] = (char *)(uintptr_t)coll->name;
+    memcpy(words + 2, argv + 1, (size_t)argc * sizeof *words); /* with the NULL */
+    return words;
+}
+
 /* A run from its options; the signal that ended it, or 0. */
 static int run_request(const struct request *request, const struct opts *opts,
                        const struct coll *coll, char **argv, struct err *err)
@@ -337,10 +349,12 @@ static int run_request(const struct request *request, const struct opts *opts,
     int ended = 0;
     while (argv[setting.argc])
         setting.argc++;
+    setting.words = rank_words(coll, argv, setting.argc);
     if (!fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
         !prepare(&setting, err)) {
         ended = run_plan(&setting, err);
     }
+    free(setting.words);
     place_free(setting.place);
     mpi_setup_release(&setting.mpi);
     fitted_release(&fitted);
@@ -356,6 +370,30 @@ static int refuse_foreign(const struct coll *coll, struct err *err)
                    "this process was started by %s, but collbench starts its ranks itself: run "
                    "\"collbench %s --ranks N\" once, with --vs mpi to compare with the MPI library",
                    foreign, coll->name);
+}
+
+/* Flags of OSU's programs that mean something else here: under their names nobody must guess. */
+static int refuse_osu_flags(char **argv, struct err *err)
+{
+    static const struct {
+        char letter;
+        const char *theirs, *ours;
+    } flags[] = {
+        {'m', "the message sizes, here --minbytes and --maxbytes", "--agg_iters"},
+        {'i', "the iterations, here --iters", "--stepbytes"},
+        {'f', "all columns, which are always there", "--stepfactor"},
+        {'c', "the data check without a number, here --check 1", "--check N"},
+    };
+    int bad = 0;
+    for (char **word = argv + 1; *word; word++) {
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+            if ((*word)[0] != '-' || (*word)[1] != flags[i].letter) continue;
+            bad = err_add(err, ERR_USAGE,
+                          "-%c of OSU's programs is %s; for ours, %s, write the long name",
+                          flags[i].letter, flags[i].theirs, flags[i].ours);
+        }
+    }
+    return bad;
 }
 
 int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
@@ -376,6 +414,7 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
     } else {
         if (!kernels_get(&kernels_err)) bad |= err_move(&err, &kernels_err);
         bad |= refuse_foreign(coll, &err);
+        if (format_of_program(whole_argv[0]) == FORMAT_OSU) bad |= refuse_osu_flags(argv, &err);
         /* faults of words that only the plan can find come in the same go */
         if (bad) {
             free(request_plan(&request, &opts, coll, UINT32_MAX, &err));
