@@ -42,6 +42,19 @@ struct p2p_pair p2p_pair_of(uint32_t nranks, uint32_t round, uint32_t k)
     return one < other ? (struct p2p_pair){one, other} : (struct p2p_pair){other, one};
 }
 
+void p2p_merge(struct p2p_result *all, const struct p2p_result *visit)
+{
+    for (int mode = 0; mode < P2P_NMODES; mode++) {
+        struct p2p_times *best = &all->times[mode];
+        const struct p2p_times *times = &visit->times[mode];
+        if (times->samples && (!best->samples || times->p50_us < best->p50_us)) *best = *times;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (all->wrong[i] == 0) all->bad[i] = visit->bad[i];
+        all->wrong[i] += visit->wrong[i];
+    }
+}
+
 /* ---- schedules ---- */
 
 static const struct {

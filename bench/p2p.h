@@ -13,7 +13,10 @@
  * arrived; the clock is that of the pair's first rank. Pairs are met in rounds, as in a
  * tournament: in each round every rank has one partner (none for one of them if their number is
  * odd), and after nranks - 1 rounds (nranks if odd) each pair was met once. In a round the pairs
- * are measured one after the other while all other ranks sleep, then all at once. */
+ * are measured one after the other while all other ranks sleep, then all at once.
+ *
+ * What disturbs a machine lasts for a while: so the tournament of all sizes is held several times
+ * over (passes), and of a pair's visits the best one counts. */
 #pragma once
 
 #include <stdatomic.h>
@@ -40,7 +43,10 @@ struct p2p_plan {
     int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
     bool shared, threads;
     uint64_t samples; /* per cell; 0: as many as fit cell_s, P2P_SAMPLES_LEAST to _MOST */
-    double cell_s;    /* wanted time of a cell: one mode of one pair */
+    double cell_s;    /* wanted time of a cell: one mode of one pair in one pass */
+    uint32_t passes;  /* visits to each pair */
+    uint32_t at_once; /* passes, the first ones, in which all pairs are also measured at once; 0 */
+                      /* where a round has one pair */
     uint32_t slow_from, slow_to; /* planted: the one waits before each send to the other or all, */
     uint64_t slow_ns;            /* so long; 0: none */
     uint32_t nrounded;           /* sizes asked for that were no whole elements */
@@ -50,15 +56,16 @@ struct p2p_plan {
 
 /* How far all are. */
 struct p2p_board {
-    _Alignas(128) _Atomic uint64_t turn;     /* pairs measured alone so far, in all rounds */
+    _Alignas(128) _Atomic uint64_t turn;     /* pair of this round that is measured alone */
     _Alignas(128) _Atomic uint64_t finished; /* pairs with all samples at once, in all rounds */
 };
 
-/* A rank's place: written before the pair meets, read behind it. */
+/* A rank's place: written before the pair meets, read behind it; but the bell is rung by others. */
 struct p2p_place {
-    _Alignas(128) uint64_t value; /* the first's decision */
-    uint64_t wrong;               /* elements of this pair and size that arrived wrong */
-    struct data_bad bad;          /* the first of them */
+    _Alignas(128) _Atomic uint32_t bell; /* times this rank was woken: see p2p_rank.c */
+    _Alignas(128) uint64_t value;        /* the first's decision */
+    uint64_t wrong;                      /* elements of this pair and size that arrived wrong */
+    struct data_bad bad;                 /* the first of them */
 };
 
 size_t p2p_plan_bytes(uint32_t nsizes);
@@ -120,15 +127,19 @@ struct p2p_times {
     uint64_t samples, window;
 };
 
-/* What a pair's first rank sends to the parent. */
+/* What a pair's first rank sends to the parent, once in each pass. */
 struct p2p_result {
     uint64_t index; /* (size number x rounds + round) x pairs + k */
     uint32_t size_at;
     struct p2p_pair pair;
     struct p2p_times times[P2P_NMODES]; /* samples 0: not measured */
-    uint64_t wrong[2];                  /* elements, as found by the first and by the second */
-    struct data_bad bad[2];
+    uint64_t wrong[2];                  /* elements, as found by the first and by the second, */
+    struct data_bad bad[2];             /* in all checks of the visit */
 };
+
+/* Adds a visit of the same pair and size to those before: of each mode the times of the visit with
+ * the least median remain, and wrong elements are added up. */
+void p2p_merge(struct p2p_result *all, const struct p2p_result *visit);
 
 /* The rank's side, for launch_child. */
 int p2p_rank(struct rank *rk, struct err *err);

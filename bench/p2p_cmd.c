@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `collbench p2p`, the parent's side: options -> plan -> memory -> ranks -> rows. Rows come round
- * by round, in the order of p2p.h; matrices and slow pairs when all are there. */
+ * `collbench p2p`, the parent's side: options -> plan -> memory -> ranks -> rows. Rows come in the
+ * last pass, round by round in the order of p2p.h; matrices and slow pairs when all are there. */
 #include "bench/p2p_cmd.h"
 
 #include <inttypes.h>
@@ -21,14 +21,15 @@
 
 enum { MOST_RANKS = 1 << 15, RANKS_LEAST = 2, RANKS_MOST = 8, EXTENT_SLACK = 16 << 20 };
 #define MOST_BYTES (UINT64_C(1) << 50)
-#define TOTAL_S 20.0   /* all cells together take about that, if their limits allow */
-#define CELL_S 0.02    /* most */
+#define TOTAL_S 6.0    /* all cells together take about that, if their limits allow */
+#define CELL_S 0.01    /* most */
 #define LEAST_S 0.0005 /* least */
+enum { PASSES = 3, PASSES_OF_MANY = 2, MANY_PAIRS = 500, PASSES_MOST = 1000 };
 
 struct p2p_request {
     struct opts_list sizes;
     struct sweep sweep;
-    uint64_t nranks, iters;
+    uint64_t nranks, iters, passes;
     double timeout_s, cell_s;
     unsigned ranks_as, buffers, wire;
     const char *transport, *json, *csv;
@@ -74,12 +75,17 @@ static const struct opts_row rows[] = {
     ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
         "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
     ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
-        "samples per cell (one mode of one pair); without it, as many as fit --cell-time, 5 to "
-        "1000",
+        "samples per cell (one mode of one pair in one pass); without it, as many as fit "
+        "--cell-time, 5 to 1000",
         .min = 1, .max = UINT32_MAX, .section = "Measuring"),
     ROW("cell-time", 0, OPTS_TIME_S, cell_s, NULL, "TIME",
-        "time of a cell; without it, 20ms, or for many pairs so little that all take about 20 s, "
+        "time of a cell; without it, 10ms, or for many pairs so little that all take about 6 s, "
         "but at least 0.5ms"),
+    ROW("passes", 0, OPTS_UINT, passes, NULL, "N",
+        "visits to each pair, all others between two of them; the better one counts, so that a "
+        "pair is called slow only if it was slow each time; without it, 3, or 2 for more than 500 "
+        "pairs",
+        .min = 1, .max = PASSES_MOST),
     ROW("json", 'J', OPTS_STRING, json, NULL, "FILE",
         "write the table as JSON too; - is stdout, without the text", .section = "Output"),
     ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
@@ -216,6 +222,27 @@ static uint64_t all_pairs(const struct p2p_plan *plan)
     return (uint64_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
 }
 
+/* How much is measured: less of each where there are many pairs. */
+static void choose_effort(struct p2p_plan *plan, const struct p2p_request *request,
+                          const struct opts *opts, struct err *err)
+{
+    uint64_t pairs = all_pairs(plan);
+    plan->samples = request->iters;
+    plan->passes = pairs > MANY_PAIRS ? PASSES_OF_MANY : PASSES;
+    if (opts_is_set(opts, "passes")) plan->passes = (uint32_t)request->passes;
+    static const char *const names[] = {"iters", "cell-time", "passes"};
+    bool asked = false; /* for so much of it */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        asked = asked || opts_is_set(opts, names[i]);
+    plan->at_once = plan->nranks <= plan->cores ? plan->passes : pairs <= MANY_PAIRS || asked;
+    if (p2p_pairs(plan->nranks) == 1) plan->at_once = 0;
+    double cells = (double)pairs * plan->nsizes * plan->passes * P2P_NMODES;
+    plan->cell_s = TOTAL_S / cells < CELL_S ? TOTAL_S / cells : CELL_S;
+    if (plan->cell_s < LEAST_S) plan->cell_s = LEAST_S;
+    if (opts_is_set(opts, "cell-time")) plan->cell_s = request->cell_s;
+    if (!(plan->cell_s > 0)) err_add(err, ERR_USAGE, "--cell-time 0: a cell needs some time");
+}
+
 /* The plan, freed with free(); NULL with all faults. */
 static struct p2p_plan *make_plan(const struct p2p_request *request, const struct opts *opts,
                                   struct err *err)
@@ -232,7 +259,6 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
     for (size_t i = 0; i < sizes.count; i++)
         plan->sizes[i] = sizes.bytes[i];
     plan->threads = request->ranks_as == 1;
-    plan->samples = request->iters;
     free(sizes.bytes);
     if (plan->nranks < 2) {
         err_add(err, ERR_USAGE, "--ranks 1: a pair needs two ranks, the least is 2");
@@ -240,11 +266,7 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
     }
     read_transport(plan, request, err);
     read_slow(plan, err);
-    double cells = (double)all_pairs(plan) * plan->nsizes * P2P_NMODES;
-    plan->cell_s = TOTAL_S / cells < CELL_S ? TOTAL_S / cells : CELL_S;
-    if (plan->cell_s < LEAST_S) plan->cell_s = LEAST_S;
-    if (opts_is_set(opts, "cell-time")) plan->cell_s = request->cell_s;
-    if (!(plan->cell_s > 0)) err_add(err, ERR_USAGE, "--cell-time 0: a cell needs some time");
+    choose_effort(plan, request, opts, err);
     if (err->count == 0) return plan;
     free(plan);
     return NULL;
@@ -280,9 +302,12 @@ struct p2p_run {
     const struct p2p_plan *plan;
     struct out *table;
     struct err *err;
-    struct p2p_result *results; /* by index */
-    bool *here;
-    uint64_t next; /* row pair to print */
+    uint64_t count;             /* pairs x sizes */
+    struct p2p_result *results; /* by index: the best of the visits so far; and behind them the */
+                                /* visits themselves, pass by pass */
+    uint32_t *visits;           /* by index */
+    uint64_t visited;           /* in all */
+    uint64_t next;              /* row pair to print */
     uint64_t wrong;
     struct progress progress;
     bool unread; /* the reader of stdout went away, so the run was ended */
@@ -304,18 +329,19 @@ static void say_wrong(struct p2p_run *run, const struct p2p_result *result)
     }
 }
 
-/* Prints what comes next and is here; after the end (`all`) whatever is here. */
+/* Prints what comes next and had all its visits; after the end (`all`) whatever had one. */
 static void print_ready(struct p2p_run *run, bool all)
 {
-    uint64_t count = all_pairs(run->plan) * run->plan->nsizes;
-    for (; run->next < count && (all || run->here[run->next]); run->next++) {
+    for (; run->next < run->count; run->next++) {
         const struct p2p_result *result = &run->results[run->next];
-        if (!run->here[run->next]) continue;
+        uint32_t visits = run->visits[run->next];
+        if (visits < run->plan->passes && !all) break;
+        if (!visits) continue;
         progress_clear(&run->progress);
         p2p_rows(run->table, result, run->plan->sizes[result->size_at]);
         say_wrong(run, result);
     }
-    progress_step(&run->progress, run->next, NULL);
+    progress_step(&run->progress, run->visited, NULL);
 }
 
 static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t length)
@@ -325,12 +351,88 @@ static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t lengt
     (void)rank;
     if (length != sizeof result) return;
     memcpy(&result, bytes, sizeof result);
-    run->results[result.index] = result;
-    run->here[result.index] = true;
+    uint32_t pass = run->visits[result.index]++;
+    run->results[(pass + 1) * run->count + result.index] = result;
+    if (pass == 0) run->results[result.index] = result;
+    if (pass > 0) p2p_merge(&run->results[result.index], &result);
+    run->visited++;
     print_ready(run, false);
     if (!run->unread && out_reader_gone(run->table)) {
         run->unread = true;
         raise(SIGTERM); /* to launch_run, which ends the ranks */
+    }
+}
+
+/* What a figure is, for the one who reads the table. */
+static void note_figures(struct out *out, const struct p2p_plan *plan)
+{
+    out_note(out,
+             "latency: half of a message there and back; both ways and all at once: the sum of "
+             "both ways; medians of samples over a window of messages");
+    if (plan->shared) {
+        out_note(
+            out,
+            "where the receiver reads the sender's buffer, bandwidth is that of one message at "
+            "a time, just written by both: else it would come out of its own cache");
+    }
+    if (p2p_pairs(plan->nranks) == 1) {
+        out_note(out, "all at once: N/A, rounds of %u ranks have one pair", plan->nranks);
+    } else if (plan->at_once == 0) {
+        out_note(out,
+                 "all at once: N/A, reduced: with more ranks than cores and over %d pairs it "
+                 "takes --passes, --iters or --cell-time to ask for it",
+                 MANY_PAIRS);
+    } else {
+        out_note(out, "all at once: the %u pairs of a round; slowdown: against both ways alone",
+                 p2p_pairs(plan->nranks));
+    }
+    out_note(out,
+             "data: for each pair and size checked there, back and both ways%s; #wrong is the sum "
+             "over these %u",
+             plan->at_once ? ", and again behind all at once" : "", plan->at_once ? 4 : 3);
+}
+
+/* How often and how long, and what is less than it would be for few pairs. */
+static void note_effort(struct out *out, const struct p2p_plan *plan)
+{
+    char cell[UNITS_TEXT], most[UNITS_TEXT];
+    if (plan->passes > 1) {
+        out_note(out,
+                 "%u passes over all pairs and sizes; of each figure the best of the visits to a "
+                 "pair is shown, and slow is what was slow in all of them",
+                 plan->passes);
+    } else {
+        out_note(out, "1 pass: what disturbs the machine for a moment can make a pair look slow");
+    }
+    if (plan->at_once > 0 && plan->at_once < plan->passes) {
+        out_note(out, "reduced: with more ranks than cores, all at once only in the first pass");
+    }
+    if (plan->passes < PASSES) {
+        out_note(out, "reduced: %u instead of %d passes, so slow is less sure", plan->passes,
+                 PASSES);
+    }
+    if (!plan->samples && plan->cell_s < CELL_S) {
+        units_time(cell, plan->cell_s);
+        units_time(most, CELL_S);
+        out_note(out, "reduced: %s instead of %s per cell, so fewer samples", cell, most);
+    }
+}
+
+/* Faults asked for through the environment. */
+static void note_planted(struct out *out, const struct p2p_plan *plan)
+{
+    const char *wrong = getenv("COLLBENCH_WRONG");
+    if (wrong && *wrong) {
+        out_note(out,
+                 "PLANTED by COLLBENCH_WRONG=%s: that element of the rank's buffer is wrong in "
+                 "each check of its pairs in which the buffer is so long",
+                 wrong);
+    }
+    if (plan->slow_ns) {
+        char to[UNITS_TEXT] = "all others";
+        if (plan->slow_to != P2P_ALL) snprintf(to, sizeof to, "rank %u", plan->slow_to);
+        out_note(out, "PLANTED by COLLBENCH_SLOW: rank %u waits %g us before each message to %s",
+                 plan->slow_from, (double)plan->slow_ns / 1e3, to);
     }
 }
 
@@ -351,36 +453,20 @@ static void note_plan(struct out *out, const struct p2p_plan *plan, const struct
     }
     out_note(out, "transport %s, wires %s; buffers %s; schedules verified before anything ran",
              transport_table()[plan->transport]->name, wire, plan->shared ? "shared" : "private");
-    out_note(out,
-             "latency: half of a message there and back; both ways and all at once: the sum of "
-             "both ways; medians of samples over a window of messages");
     if (plan->nrounded) {
         out_note(out,
                  "sizes: %u of those asked for were no whole elements of %zu B, and are rounded",
                  plan->nrounded, dtype_bytes(P2P_DTYPE));
     }
-    if (plan->shared) {
-        out_note(
-            out,
-            "where the receiver reads the sender's buffer, bandwidth is that of one message at "
-            "a time, just written by both: else it would come out of its own cache");
-    }
-    if (p2p_pairs(plan->nranks) > 1) {
-        out_note(out, "all at once: the %u pairs of a round; slowdown: against both ways alone",
-                 p2p_pairs(plan->nranks));
-    } else {
-        out_note(out, "all at once: N/A, rounds of %u ranks have one pair", plan->nranks);
-    }
-    if (plan->slow_ns) {
-        char to[UNITS_TEXT] = "all others";
-        if (plan->slow_to != P2P_ALL) snprintf(to, sizeof to, "rank %u", plan->slow_to);
-        out_note(out, "PLANTED by COLLBENCH_SLOW: rank %u waits %g us before each message to %s",
-                 plan->slow_from, (double)plan->slow_ns / 1e3, to);
-    }
+    note_figures(out, plan);
+    note_effort(out, plan);
+    note_planted(out, plan);
     out_meta(out, "nranks", out_uint(plan->nranks));
     out_meta(out, "ranks_as", out_text(kind));
     out_meta(out, "pairs", out_uint(all_pairs(plan)));
     out_meta(out, "rounds", out_uint(p2p_rounds(plan->nranks)));
+    out_meta(out, "passes", out_uint(plan->passes));
+    out_meta(out, "at_once_passes", out_uint(plan->at_once));
     out_meta(out, "transport", out_text(transport_table()[plan->transport]->name));
     out_meta(out, "wire", out_text(wire));
     out_meta(out, "buffers", out_text(plan->shared ? "shared" : "private"));
@@ -390,16 +476,17 @@ static void note_plan(struct out *out, const struct p2p_plan *plan, const struct
 
 static void note_end(struct p2p_run *run, bool failed)
 {
-    uint64_t count = all_pairs(run->plan) * run->plan->nsizes, here = 0;
-    for (uint64_t i = 0; i < count; i++)
-        here += run->here[i];
+    uint64_t here = 0;
+    for (uint64_t i = 0; i < run->count; i++)
+        here += run->visits[i] > 0;
     if (failed) {
         out_note(run->table, "the run FAILED: the rows above are all that was measured");
     } else {
         p2p_summary(run->table, run->plan, run->results);
     }
     out_note(run->table, "wrong elements : %llu in %llu of %llu pairs checked%s",
-             (unsigned long long)run->wrong, (unsigned long long)here, (unsigned long long)count,
+             (unsigned long long)run->wrong, (unsigned long long)here,
+             (unsigned long long)run->count,
              run->wrong ? " FAILED"
              : failed   ? ""
                         : " OK");
@@ -412,10 +499,10 @@ static void note_end(struct p2p_run *run, bool failed)
 static void start(struct p2p_run *run, struct world *world, double timeout_s, char **argv)
 {
     const struct p2p_plan *plan = run->plan;
-    uint64_t count = all_pairs(plan) * plan->nsizes;
+    run->count = all_pairs(plan) * plan->nsizes;
     memcpy(world_blob(world), plan, p2p_plan_bytes(plan->nsizes));
-    run->results = mem_calloc(count, sizeof *run->results);
-    run->here = mem_calloc(count, sizeof *run->here);
+    run->results = mem_calloc((plan->passes + 1) * run->count, sizeof *run->results);
+    run->visits = mem_calloc(run->count, sizeof *run->visits);
     struct launch_spec spec = {
         .prog = "collbench",
         .argv = argv,
@@ -426,7 +513,7 @@ static void start(struct p2p_run *run, struct world *world, double timeout_s, ch
         .ctx = run,
         .interrupted = &run->signal,
     };
-    progress_init(&run->progress, "p2p", count);
+    progress_init(&run->progress, "p2p", run->count * plan->passes);
     struct err launch_err = ERR_INIT;
     bool failed = launch_run(&spec, &launch_err) != 0;
     if (run->unread) {
@@ -438,7 +525,7 @@ static void start(struct p2p_run *run, struct world *world, double timeout_s, ch
     progress_clear(&run->progress);
     note_end(run, failed);
     free(run->results);
-    free(run->here);
+    free(run->visits);
 }
 
 /* The signal that ended the run, SIGPIPE when the reader of stdout went away; 0: none. */

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The rank's side of the pairwise matrix: see p2p.h. For each size and round
+ * The rank's side of the pairwise matrix: see p2p.h. For each pass, size and round
  *
  *   open | wait for the turn, check, measure alone | all at once, check | report, close
  *
- * Ranks whose turn it is not sleep, so that they do not disturb. */
+ * Data are checked in the first pass, and all pairs are measured at once in as many as the plan
+ * says. Ranks whose turn it is not sleep in the kernel until their bell rings: ones that look up
+ * now and then, a dozen of them on a few cores, would make the measured pair several times slower.
+ * Who has had his turn rings for the two who are next; the last pair of a round rings for all. */
+#include <linux/futex.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "bench/check.h"
@@ -22,8 +28,7 @@ enum {
     CLOCK_SHARE = 50,    /* a sample takes at least so many readings of the clock, */
     MEET_SHARE = 100,    /* and so many meetings */
     WINDOW_NS = 1000000, /* a window of messages takes about that: its start and end do not count */
-    TURN_NS = 100000,    /* sleep before the own turn, */
-    DOZE_NS = 100000000, /* and at most while there are others before it */
+    DOZE_NS = 100000000, /* asleep for so long, a rank shows that it lives */
     PIECE = 4 << 20,     /* elements filled or checked between two signs of progress */
 };
 
@@ -35,10 +40,12 @@ struct seat {
     uint8_t *memory;  /* two blocks of the largest size */
     size_t bytes;     /* of memory */
     uint64_t planted; /* element to make wrong, UINT64_MAX: none */
-    uint64_t turns;   /* pairs measured alone before this round */
-    uint32_t tag;     /* of handles: the same on all ranks */
-    double clock_ns;  /* a reading of the clock */
-    double *us;       /* samples */
+    uint32_t pass;
+    uint32_t rings;    /* of the own bell, answered */
+    uint64_t finished; /* pairs measured at once before this round */
+    uint32_t tag;      /* of handles: the same on all ranks */
+    double clock_ns;   /* a reading of the clock */
+    double *us;        /* samples */
 };
 
 /* A pair, as one of its two ranks sees it. */
@@ -208,7 +215,9 @@ static void compare(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
     }
 }
 
-/* Runs a leg on fresh data; `round` tells checks of the same pair apart. */
+/* Runs a leg on fresh data; `round` tells checks of the same pair apart. A pair and size is checked
+ * on its three legs alone, and once more behind all at once: one element that always arrives wrong
+ * counts three or four times, once for each leg whose output holds it. */
 static void check(const struct duel *duel, enum p2p_leg leg, uint64_t round)
 {
     struct seat *seat = duel->seat;
@@ -245,16 +254,18 @@ static void settle(struct duel *duel, enum p2p_mode mode)
         if (window_ns > cell_ns / P2P_SAMPLES_LEAST) window_ns = cell_ns / P2P_SAMPLES_LEAST;
         if (least_ns < window_ns) least_ns = window_ns;
     }
-    double took_ns;
+    double took_ns, spent_ns; /* the latter with what is done between the readings of the clock */
     uint64_t window = 1, more;
     do {
         times->window = window;
+        uint64_t start = clock_ns();
         took_ns = run_sample(duel, mode, window);
+        spent_ns = (double)(clock_ns() - start);
         window = 2 * times->window < P2P_WINDOW_MOST ? 2 * times->window : P2P_WINDOW_MOST;
         more = agree(duel, took_ns < least_ns && window > times->window);
     } while (more);
     uint64_t samples = seat->plan->samples;
-    if (!samples) samples = clamp(cell_ns / took_ns, P2P_SAMPLES_LEAST, P2P_SAMPLES_MOST);
+    if (!samples) samples = clamp(cell_ns / spent_ns, P2P_SAMPLES_LEAST, P2P_SAMPLES_MOST);
     times->samples = agree(duel, samples);
 }
 
@@ -315,9 +326,11 @@ static void measure_at_once(struct duel *duel, uint64_t all)
 
 static void run_alone(struct duel *duel)
 {
-    says(duel, "checking", "data");
-    for (int leg = LEG_THERE; leg <= LEG_BOTH; leg++)
-        check(duel, (enum p2p_leg)leg, 0);
+    if (duel->seat->pass == 0) {
+        says(duel, "checking", "data");
+        for (int leg = LEG_THERE; leg <= LEG_BOTH; leg++)
+            check(duel, (enum p2p_leg)leg, 0);
+    }
     enum { MEETINGS = 10 };
     uint64_t start = clock_ns();
     for (int i = 0; i < MEETINGS; i++)
@@ -375,31 +388,46 @@ static int open_duel(struct duel *duel)
     return 0;
 }
 
-/* How long to sleep when so many turns come before the own: a turn has four cells, and two of them
- * are surely not over before. */
-static uint64_t doze_ns(const struct p2p_plan *plan, uint64_t before)
-{
-    double turn_ns = plan->samples ? TURN_NS : 2e9 * plan->cell_s;
-    double ns = turn_ns * (double)before + TURN_NS;
-    return ns < DOZE_NS ? (uint64_t)ns : DOZE_NS;
-}
-
-/* Sleeps until `number` pairs were measured alone. */
-static void await_turn(struct seat *seat, uint32_t round, uint64_t number)
+/* Sleeps until the own bell was rung once more. */
+static void await_bell(struct seat *seat, uint32_t round)
 {
     struct rank *rk = seat->rk;
     struct p2p_plan *plan = seat->plan;
+    _Atomic uint32_t *bell = &p2p_place(plan, rk->rank)->bell;
     struct waiter waiter = {0};
-    uint64_t now;
-    /* pairs with the release in run_round */
-    while ((now = atomic_load_explicit(&p2p_board(plan)->turn, memory_order_acquire)) < number) {
-        uint32_t k = (uint32_t)(now - seat->turns);
-        struct p2p_pair pair = p2p_pair_of(plan->nranks, round, k);
+    struct timespec doze = {.tv_nsec = DOZE_NS};
+    /* pairs with the release in ring */
+    while (atomic_load_explicit(bell, memory_order_acquire) == seat->rings) {
+        uint64_t turn = atomic_load_explicit(&p2p_board(plan)->turn, memory_order_relaxed);
+        struct p2p_pair pair = p2p_pair_of(plan->nranks, round, (uint32_t)turn);
         rank_waits(rk, 0, UINT32_MAX, (int32_t)pair.first, 0);
-        sleep_ns(doze_ns(plan, number - now - 1));
-        waiter_pause(&waiter, rk);
+        long slept = syscall(SYS_futex, bell, FUTEX_WAIT, seat->rings, &doze, NULL, 0);
+        if (slept) waiter_pause(&waiter, rk);
     }
+    seat->rings++;
     rank_goes_on(rk);
+}
+
+static void ring(const struct seat *seat, uint32_t rank)
+{
+    _Atomic uint32_t *bell = &p2p_place(seat->plan, rank)->bell;
+    atomic_fetch_add_explicit(bell, 1, memory_order_release); /* pairs with that in await_bell */
+    syscall(SYS_futex, bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* After turn k of a round. */
+static void ring_next(const struct seat *seat, uint32_t round, uint32_t k)
+{
+    uint32_t nranks = seat->plan->nranks, next_k = (k + 1) % p2p_pairs(nranks);
+    atomic_store_explicit(&p2p_board(seat->plan)->turn, next_k, memory_order_relaxed);
+    if (next_k == 0) { /* of the next round */
+        for (uint32_t r = 0; r < nranks; r++)
+            ring(seat, r);
+        return;
+    }
+    struct p2p_pair next = p2p_pair_of(nranks, round, next_k);
+    ring(seat, next.first);
+    ring(seat, next.second);
 }
 
 static int report(struct duel *duel)
@@ -453,19 +481,18 @@ static void run_pairs(struct seat *seat, struct duel *duel, uint32_t round, uint
     uint32_t npairs = p2p_pairs(seat->plan->nranks);
     rank_says(rk, "p2p, %llu B, round %u, waiting for its turn", (unsigned long long)bytes, round);
     if (duel) {
-        await_turn(seat, round, seat->turns + duel->k);
+        if (duel->k > 0) await_bell(seat, round);
         run_apart(duel);
-        if (duel->me == 0) { /* pairs with the acquire in await_turn */
-            atomic_store_explicit(&p2p_board(seat->plan)->turn, seat->turns + duel->k + 1,
-                                  memory_order_release);
-        }
+        if (duel->me == 0) ring_next(seat, round, duel->k);
     }
-    await_turn(seat, round, seat->turns + npairs);
-    seat->turns += npairs;
-    rank_barrier(rk);
-    if (npairs > 1 && duel) measure_at_once(duel, seat->turns);
-    rank_barrier(rk);
-    if (npairs > 1 && duel) check(duel, LEG_BOTH, 1);
+    await_bell(seat, round); /* all have had their turn */
+    if (seat->pass < seat->plan->at_once) {
+        rank_barrier(rk);
+        seat->finished += npairs;
+        if (duel) measure_at_once(duel, seat->finished);
+        rank_barrier(rk);
+        if (duel && seat->pass == 0) check(duel, LEG_BOTH, 1);
+    }
     if (duel) meet(duel); /* the other has counted */
 }
 
@@ -480,7 +507,7 @@ static int run_round(struct seat *seat, const struct p2p_legs *legs, uint32_t si
     uint64_t number = (uint64_t)size_at * p2p_rounds(plan->nranks) + round;
     duel.result = (struct p2p_result){
         .index = number * p2p_pairs(plan->nranks) + duel.k, .size_at = size_at, .pair = duel.pair};
-    *p2p_place(seat->plan, rk->rank) = (struct p2p_place){0};
+    p2p_place(seat->plan, rk->rank)->wrong = 0;
     if (plays && open_duel(&duel)) return -1;
     seat->tag += NLEGS;
     rank_barrier(rk);
@@ -540,8 +567,10 @@ int p2p_rank(struct rank *rk, struct err *err)
     rank_says(rk, "p2p, starting");
     int bad = check_plant(rk, &seat.planted, err);
     if (!bad) bad = allocate(&seat);
-    for (uint32_t i = 0; !bad && i < seat.plan->nsizes; i++)
-        bad = run_size(&seat, i);
+    for (; !bad && seat.pass < seat.plan->passes; seat.pass++) {
+        for (uint32_t i = 0; !bad && i < seat.plan->nsizes; i++)
+            bad = run_size(&seat, i);
+    }
     if (!seat.plan->shared && seat.memory) munmap(seat.memory, seat.bytes);
     free(seat.us);
     return bad;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/units.h"
@@ -13,6 +14,7 @@
 #define FAR_MADS 5.0     /* beyond the median by so many median deviations, */
 #define FAR_FACTOR 1.2   /* and so many times the median */
 enum { MOST_NAMED = 5 }; /* slow pairs listed */
+enum { BESIDE = 8 };     /* values looked at before and after one, where there are so many */
 
 /* ---- rows ---- */
 
@@ -149,6 +151,16 @@ static int slowest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+double p2p_beside(const double *us, size_t count, size_t at)
+{
+    double near[2 * BESIDE + 1];
+    size_t n = count < 2 * BESIDE + 1 ? count : 2 * BESIDE + 1;
+    size_t first = at < BESIDE ? 0 : at - BESIDE;
+    if (first > count - n) first = count - n;
+    memcpy(near, us + first, n * sizeof *near);
+    return stats_median(near, n);
+}
+
 size_t p2p_slow(struct p2p_value *values, size_t count, double *median_us, double *limit_us)
 {
     if (count == 0) return 0;
@@ -166,7 +178,8 @@ size_t p2p_slow(struct p2p_value *values, size_t count, double *median_us, doubl
     qsort(values, count, sizeof *values, slowest_first);
     size_t slow = 0;
     for (size_t i = 0; count >= 3 && i < count && values[i].us > limit; i++) {
-        if (values[i].quarter_us <= limit) continue; /* its own noise: not for sure */
+        if (values[i].quarter_us <= limit) continue;  /* its own noise, or the machine's: */
+        if (values[i].beside <= FAR_FACTOR) continue; /* not for sure */
         struct p2p_value value = values[i];
         for (size_t k = i; k > slow; k--) /* the slow ones stand in front */
             values[k] = values[k - 1];
@@ -243,28 +256,48 @@ static void note_slow(struct out *out, const struct measure *measure, struct p2p
     if (rank != UINT32_MAX) out_note(out, "%s: rank %u is in all slow pairs", measure->name, rank);
 }
 
+/* Values of a measure, one per pair or way, in the order of measuring. `results` are merged, and
+ * those of pass p lie (p + 1) x `stride` behind them. */
+static void collect(const struct measure *measure, const struct p2p_plan *plan,
+                    const struct p2p_result *results, size_t npairs, size_t stride,
+                    struct p2p_value *values)
+{
+    size_t ways = measure->ways ? 2 : 1, count = npairs * ways;
+    double *us = mem_calloc(count, sizeof *us);
+    static const enum p2p_mode modes[2][2] = {{P2P_LATENCY}, {P2P_THERE, P2P_BACK}};
+    for (size_t i = 0; i < count; i++) {
+        const struct p2p_result *result = &results[i / ways];
+        const struct p2p_times *times = &result->times[modes[measure->ways][i % ways]];
+        struct p2p_pair pair = result->pair;
+        if (i % ways) pair = (struct p2p_pair){pair.second, pair.first};
+        values[i] = (struct p2p_value){pair, times->p50_us, times->quarter_us, INFINITY};
+    }
+    for (uint32_t pass = 0; pass < plan->passes; pass++) {
+        results += stride;
+        for (size_t i = 0; i < count; i++)
+            us[i] = results[i / ways].times[modes[measure->ways][i % ways]].p50_us;
+        for (size_t i = 0; i < count; i++)
+            values[i].beside = fmin(values[i].beside, us[i] / p2p_beside(us, count, i));
+    }
+    free(us);
+}
+
 void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results)
 {
     size_t npairs = (size_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
-    const struct p2p_result *last = results + (plan->nsizes - 1) * npairs;
+    size_t stride = npairs * plan->nsizes;
+    const struct p2p_result *last = results + stride - npairs;
     if (plan->nranks <= P2P_MATRIX_RANKS) note_matrices(out, plan, results, last, npairs);
     struct p2p_value *values = mem_calloc(2 * npairs, sizeof *values);
-    for (size_t i = 0; i < npairs; i++) {
-        const struct p2p_times *times = &results[i].times[P2P_LATENCY];
-        values[i] = (struct p2p_value){results[i].pair, times->p50_us, times->quarter_us};
-    }
     const struct measure latency = {"latency", "slow_latencies", "latency_limit_us", false, 0};
+    collect(&latency, plan, results, npairs, stride, values);
     note_slow(out, &latency, values, npairs);
-    for (size_t i = 0; i < npairs; i++) {
-        const struct p2p_times *there = &last[i].times[P2P_THERE];
-        const struct p2p_times *back = &last[i].times[P2P_BACK];
-        struct p2p_pair pair = last[i].pair, turned = {pair.second, pair.first};
-        values[2 * i] = (struct p2p_value){pair, there->p50_us, there->quarter_us};
-        values[2 * i + 1] = (struct p2p_value){turned, back->p50_us, back->quarter_us};
-    }
     double bytes = (double)plan->sizes[plan->nsizes - 1];
     const struct measure way = {"one way bandwidth", "slow_bandwidths", "one_way_limit_us", true,
                                 bytes};
-    if (bytes > 0) note_slow(out, &way, values, 2 * npairs);
+    if (bytes > 0) {
+        collect(&way, plan, last, npairs, stride, values);
+        note_slow(out, &way, values, 2 * npairs);
+    }
     free(values);
 }

@@ -277,6 +277,13 @@ static int read_rows(struct record *record, struct err *err)
         return -1;
     }
     record->failed = !okay;
+    const json_t *first = json_array_get(rows, 0);
+    if (json_is_object(first) && !json_object_get(first, "algo")) {
+        return doc_fault_item(doc, err, rows, 0,
+                              "a row without \"algo\" is none of an operation (p2p and "
+                              "--repeat-check have tables of their own); valid: what \"collbench "
+                              "OPERATION --json FILE\" writes");
+    }
     int bad = 0;
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);

@@ -203,10 +203,41 @@ class Slow(Case):
             limit = max(m + 5 * median([abs(t - m) for t in times]), 1.2 * m)
             slow = [row for row in rows
                     if row[time] > limit and row[measure + "_quarter_us"] > limit]
-            key = "slow_latencies" if measure == "latency" else "slow_bandwidths"
-            self.assertEqual(doc["summary"][key], len(slow))
+            named = doc["summary"]["slow_latencies" if measure == "latency" else "slow_bandwidths"]
             self.assertAlmostEqual(doc["summary"][measure + "_limit_us"] / limit, 1, 6)
-            self.assertGreaterEqual(len(slow), 1)
+            self.assertGreaterEqual(named, 1)
+            # one that was not slow in each pass against what was measured beside it is left out
+            self.assertLessEqual(named, len(slow))
+            self.assertEqual(max(slow, key=lambda row: row[time])["from"], 0)
+
+    def test_undisturbed_none_is_named(self):
+        """In nearly all runs of 3 or 4 ranks: a machine that is busy otherwise may spoil a few."""
+        clean = 0
+        for attempt in range(10):
+            doc = self.document("--ranks", str(3 + attempt % 2), "--size", "8,64K",
+                                "--cell-time", "3ms")
+            clean += not any(note.startswith("SLOW PAIR") for note in doc["notes"])
+        self.assertGreaterEqual(clean, 7)
+
+    def test_passes(self):
+        """More visits change neither rows nor the count of what was checked."""
+        args = ["--ranks", "4", "--size", "8", *QUICK]
+        for passes in 1, 2, 5:
+            doc = self.document(*args, "--passes", str(passes),
+                                env={"COLLBENCH_SLOW": "3:0:2000"})
+            self.assertEqual(doc["meta"]["passes"], passes)
+            self.assertEqual(len(doc["rows"]), 12)
+            self.assertEqual(doc["summary"]["checked"], 6)
+            self.assertTrue(any("one way bandwidth 3 -> 0 is" in note for note in doc["notes"]))
+
+    def test_many_pairs(self):
+        """33 ranks: fewer passes and shorter cells, which is said, and the slow pair is found."""
+        doc = self.document("--ranks", "33", "--size", "8", env={"COLLBENCH_SLOW": "30:31:300"})
+        self.assertEqual(len(doc["rows"]), 33 * 32)
+        if os.cpu_count() < 33:
+            self.assertEqual({row["all_at_once_us"] for row in doc["rows"]}, {None})
+        for words in "reduced: 2 instead of 3 passes", "one way bandwidth 30 -> 31 is":
+            self.assertTrue(any(words in note for note in doc["notes"]), doc["notes"])
 
     def test_nothing_to_compare(self):
         done = run("--ranks", "2", "--size", "8", *QUICK, env={"COLLBENCH_SLOW": "0:1:3000"})
@@ -230,7 +261,13 @@ class Failures(Case):
         self.assertIn("element 3", done.stderr)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         for row in rows:
-            self.assertEqual(int(row[9]) > 0, row[1] == "2", row)
+            self.assertEqual(int(row[9]), 3 if row[1] == "2" else 0, row) # there, back, both ways
+        self.assertIn("PLANTED by COLLBENCH_WRONG=2:3", done.stdout)
+        self.assertIn("#wrong is the sum over these 3", done.stdout)
+        rows = self.document("--ranks", "4", "--size", "8", *QUICK, code=1,
+                             env={"COLLBENCH_WRONG": "2:5"})["rows"]
+        for row in rows: # both ways only is so long; alone, and behind all at once
+            self.assertEqual(row["wrong"], 2 if row["to"] == 2 else 0, row)
         self.assertIn("FAILED", done.stdout)
 
     def test_a_killed_rank(self):
@@ -262,6 +299,7 @@ class Failures(Case):
         self.refused("-b", "1M", "-e", "8", words=["1048576"])
         self.refused("--wire", "pull", "--buffers", "private", words=["--buffers shared"])
         self.refused("--cell-time", "0s", words=["--cell-time"])
+        self.refused("--passes", "0", words=["--passes"])
         self.refused("words", words=["words"])
         self.refused("--ranks", "2", "--size", "900T", words=["memory"])
 
