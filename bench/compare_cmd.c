@@ -17,6 +17,7 @@
 #include "base/out.h"
 #include "base/units.h"
 #include "bench/record.h"
+#include "bench/stats.h"
 
 static const double ALPHA = 0.05, FACT_CHANGE = 0.2;
 static const double CLASS_GAP = 2; /* between launches of near and of far cores */
@@ -54,9 +55,17 @@ static const char about[] =
     "way of a cache line tells), are compared only with their like. Where a cache line took r "
     "times as long in one run as in the other, a row of single launches must change by more than "
     "the factor r, up or down, since all that travels may do so. Runs measured in different ways "
-    "(cadence, cold caches, beside a library) are refused. Exit status 1 if a row is slower.";
+    "(cadence, cold caches, beside a library) are refused. What single launches of these two runs "
+    "differ by as a rule is in the intervals of such rows, so on most machines single launches are "
+    "inconclusive below 10 %; 15 launches on both sides decide at 5 %. Exit status 1 if a row is "
+    "slower.";
 
 /* ---- rows ---- */
+
+/* Rows needed to see how single launches scatter; how heavy the tails of that are taken to be; a
+ * normal distribution's standard deviation / median absolute deviation. */
+enum { SCATTER_ROWS = 8, SCATTER_DOF = 4 };
+#define MAD_SD 1.4826
 
 enum verdict { UNKNOWN, SLOWER, FASTER, SAME, INCONCLUSIVE, ONLY_A, ONLY_B, NVERDICTS };
 
@@ -78,6 +87,7 @@ struct pair {
 struct comparison {
     double threshold; /* a share */
     struct record records[2];
+    double scatter;    /* between single launches: see launch_scatter */
     double ping_ratio; /* of a cache line's way, B / A; 1: not known, or much the same */
     double *bounds_us; /* .. at which launches fall into another class of cores, ascending */
     unsigned nbounds;
@@ -190,6 +200,44 @@ static void add_pair(struct comparison *c, const struct record_series *a,
     else
         compare_samples(c, pair);
     pair->p = estimate_p(&pair->ratio, pair->explained);
+}
+
+/* What single launches differ by beyond their samples: the median absolute deviation of the
+ * logarithms of all ratios from their median, less what the samples explain. Most rows are taken to
+ * have changed alike, if at all; a row that changed by itself hardly shows in it. */
+static double launch_scatter(const struct comparison *c)
+{
+    double *logs = mem_calloc(c->count, sizeof *logs),
+           *squares = mem_calloc(c->count, sizeof *logs);
+    size_t n = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->pairs[i].ratio.method != INTERVAL_BLOCKS) continue;
+        logs[n] = log(c->pairs[i].ratio.value);
+        squares[n++] = c->pairs[i].ratio.se_log * c->pairs[i].ratio.se_log;
+    }
+    double scatter = 0;
+    if (n >= SCATTER_ROWS) {
+        double noise = stats_median(squares, n), middle = stats_median(logs, n);
+        for (size_t i = 0; i < n; i++)
+            logs[i] = fabs(logs[i] - middle);
+        double mad = MAD_SD * stats_median(logs, n);
+        scatter = sqrt(fmax(0, mad * mad - noise));
+    }
+    free(logs);
+    free(squares);
+    return scatter;
+}
+
+static void widen(struct comparison *c)
+{
+    c->scatter = launch_scatter(c);
+    for (size_t i = 0; i < c->count; i++) {
+        struct pair *pair = &c->pairs[i];
+        if (pair->ratio.method != INTERVAL_BLOCKS) continue;
+        struct estimate tails = estimate_widened(&pair->ratio, c->scatter, SCATTER_DOF);
+        pair->p = estimate_p(&tails, pair->explained);
+        pair->ratio = estimate_widened(&pair->ratio, c->scatter, (double)c->count);
+    }
 }
 
 static void match(struct comparison *c)
@@ -456,6 +504,14 @@ static void print_head(const struct comparison *c, struct out *out)
                  "placements",
                  fmax(c->ping_ratio, 1 / c->ping_ratio));
     }
+    out_meta(out, "launch_scatter_pct", out_double(100 * c->scatter));
+    if (c->scatter > 0) {
+        out_note(out,
+                 "rows of single launches scatter by %.2g %% more than their samples explain: that "
+                 "is in each interval, and with heavy tails (t, %d degrees of freedom) in each "
+                 "verdict; --launches 15 averages it out",
+                 100 * c->scatter, SCATTER_DOF);
+    }
     for (unsigned i = 0; i < c->nbounds; i++) {
         char time[UNITS_TEXT];
         out_note(out,
@@ -563,6 +619,7 @@ static int compare(struct comparison *c, const struct request *request, const ch
     c->ping_ratio = ping_ratio(c);
     find_classes(c);
     match(c);
+    widen(c);
     correct(c);
     for (size_t i = 0; i < c->count; i++) {
         c->pairs[i].verdict = judge(c, &c->pairs[i]);

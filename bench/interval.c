@@ -236,6 +236,14 @@ struct estimate estimate_quotient(const struct estimate *base, const struct esti
     return t_interval(none.value, sqrt(sum), fmax(1, dof), method);
 }
 
+struct estimate estimate_widened(const struct estimate *estimate, double sd_log, double dof)
+{
+    if (estimate->method == INTERVAL_NONE || !(sd_log > 0)) return *estimate;
+    double own = estimate->se_log * estimate->se_log, more = sd_log * sd_log, sum = own + more;
+    double both = sum * sum / (own * own / estimate->dof + more * more / dof);
+    return t_interval(estimate->value, sqrt(sum), both, estimate->method);
+}
+
 struct estimate estimate_unpaired(const double *base, size_t nbase, const double *other,
                                   size_t nother)
 {

@@ -69,6 +69,11 @@ struct estimate estimate_launch_ratio_within(const struct launches *base,
  * 1947) on the logarithms. Without an interval if one of them has none. */
 struct estimate estimate_quotient(const struct estimate *base, const struct estimate *other);
 
+/* The same with a further source of scatter: standard deviation `sd_log` of the logarithm, known
+ * with `dof` degrees of freedom (Welch and Satterthwaite for both together). sd_log 0: unchanged.
+ */
+struct estimate estimate_widened(const struct estimate *estimate, double sd_log, double dof);
+
 /* The two-sided p value of "the true value is `value`": t test on the logarithm. NaN where there is
  * no interval. */
 double estimate_p(const struct estimate *estimate, double value);

@@ -76,6 +76,8 @@ def main(paths):
         print("\n".join(lost))
     else:
         print("No row.")
+    with open(os.path.join(os.path.dirname(__file__), "LOST.md"), encoding="utf-8") as file:
+        print("\n" + file.read().strip())
     print("\n## Geometric means of the ratios\n")
     print("| record | placement | " + " | ".join(b[0] for b in BANDS) + " | worst |")
     print("|---|---|" + "---|" * (len(BANDS) + 1))

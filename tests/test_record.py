@@ -331,6 +331,22 @@ class Machines(Case):
         self.assertEqual(set(self.verdicts(make_record(launches),
                                            make_record(launches, ping_s=2e-7))), {"no difference"})
 
+    def test_single_launches_scatter(self):
+        """Two runs of one launch each differ by more than their samples say: no verdict from that;
+        a row that is far off all the same is named."""
+        rng = random.Random(21)
+        one, other = [], []
+        for k in range(60):
+            median = 10 * 1.1 ** k
+            one.append(make_row(8 * (k + 1), draw(rng, median, 200)))
+            moved = median * math.exp(rng.gauss(0, 0.04)) * (2 if k == 33 else 1)
+            other.append(make_row(8 * (k + 1), draw(rng, moved, 200)))
+        result = self.compare(make_record(one), make_record(other), code=1)
+        slower = [row["size_B"] for row in result["rows"] if row["verdict"] == "slower"]
+        self.assertEqual(slower, [8 * 34])
+        self.assertNotIn("faster", [row["verdict"] for row in result["rows"]])
+        self.assertIn("scatter by", " ".join(result["notes"]))
+
     def test_other_facts(self):
         rows = sweep(12, count=1)
         other = make_record(rows, processor="Difference Engine", barrier_s=1.3e-7, clock_cost_s=2.1e-8)
