@@ -24,8 +24,8 @@ struct ready_set {
 void ready_release(struct ready_set *set);
 
 /* The schedule of a row, built when it is first asked for; valid until the next call. With --wire
- * auto the mode is LL for small chunks, else pull for larger calls on shared buffers, where it can be proven free
- * of deadlock, else staged. NULL with the sentence on error. */
+ * auto the mode is LL for small chunks, else pull for larger calls on shared buffers, where it can
+ * be proven free of deadlock, else staged. NULL with the sentence on error. */
 const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
                               const struct plan_row *row, struct err *err);
 
