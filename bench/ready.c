@@ -11,8 +11,8 @@
 
 enum {
     LL_MOST = 256,      /* bytes of a chunk up to which auto takes LL wires, */
-    STAGED_MOST = 2048, /* and of a call up to which it stages what could be pulled; both */
-                        /* measured on 2 cores: README */
+    STAGED_MOST = 2048, /* and of a call up to which it stages what could be pulled, */
+    ROOTED_MOST = 8192, /* .. of one with a root; all measured on 2 cores: README */
     GUESS_DEPTH = 8,    /* messages of room per wire: at least what the executor takes by itself */
     WIRE_BYTES = 1024,
     PAGE = 4096,
@@ -34,7 +34,8 @@ static enum wire_mode wire_of(const struct plan *plan, const struct plan_row *ro
 {
     if (plan->wire >= 0) return (enum wire_mode)plan->wire;
     if (row->block_bytes / nparts <= LL_MOST) return WIRE_LL;
-    return plan->shared && row->bytes > STAGED_MOST ? WIRE_PULL : WIRE_STAGED;
+    size_t staged = coll_get(plan->coll)->rooted ? ROOTED_MOST : STAGED_MOST;
+    return plan->shared && row->bytes > staged ? WIRE_PULL : WIRE_STAGED;
 }
 
 /* Links for one placement. With auto, a schedule that cannot be pulled is staged. */
