@@ -50,7 +50,9 @@ static const char about[] =
     "median from A to B with its 95 % interval, from the medians of the launches (Welch) if both "
     "have two or more, else from a block bootstrap of the samples. slower, faster: no change is "
     "ruled out at 5 % over all rows together (Holm) and the change passes the threshold. no "
-    "difference: the change is within the threshold, and so is half of the interval. Else "
+    "difference: the change is within the threshold, and so is half of the interval, and samples "
+    "of "
+    "single launches do not scatter six times as much in one run as in the other. Else "
     "inconclusive. Launches whose cores are near each other, and launches whose cores are far (the "
     "way of a cache line tells), are compared only with their like. Where a cache line took r "
     "times as long in one run as in the other, a row of single launches must change by more than "
@@ -66,6 +68,8 @@ static const char about[] =
  * normal distribution's standard deviation / median absolute deviation. */
 enum { SCATTER_ROWS = 8, SCATTER_DOF = 4 };
 #define MAD_SD 1.4826
+enum { SPREAD_FACTOR = 6 };
+#define SPREAD_FLOOR 0.002
 
 enum verdict { UNKNOWN, SLOWER, FASTER, SAME, INCONCLUSIVE, ONLY_A, ONLY_B, NVERDICTS };
 
@@ -164,6 +168,31 @@ static double apart(const struct comparison *c, const struct pair *pair)
     double b = t->nlaunches ? t->launches[0].ping_us : NAN;
     double r = a > 0 && b > 0 ? fmax(a, b) / fmin(a, b) : fmax(c->ping_ratio, 1 / c->ping_ratio);
     return r > 1 + FACT_CHANGE ? r : 1;
+}
+
+/* How far samples lie from their median as a rule: the median of |log(sample / median)|, at least
+ * SPREAD_FLOOR, since a clock's steps alone make some. */
+static double spread_of(const struct record_launch *launch)
+{
+    double *values = mem_calloc(launch->count, sizeof *values);
+    double median = record_median(launch);
+    for (size_t i = 0; i < launch->count; i++)
+        values[i] = fabs(log(launch->us[i] / median));
+    double spread = fmax(stats_median(values, launch->count), SPREAD_FLOOR);
+    free(values);
+    return spread;
+}
+
+/* True when the samples of one run scatter many times as much as the other's: then something else
+ * went on, and equal medians say little. Identical runs differed by up to 5.7 on the development
+ * machine (600 pairs of rows). */
+static bool unlike(const struct pair *pair)
+{
+    const struct record_series *s = pair->sides[A], *t = pair->sides[B];
+    if (!s->nlaunches || !t->nlaunches || !s->launches[0].count || !t->launches[0].count)
+        return false;
+    double a = spread_of(&s->launches[0]), b = spread_of(&t->launches[0]);
+    return fmax(a, b) > SPREAD_FACTOR * fmin(a, b);
 }
 
 /* One launch against one. What another way of a cache line can explain, by its factor up or down,
@@ -277,8 +306,11 @@ static enum verdict judge(const struct comparison *c, const struct pair *pair)
 {
     if (!pair->sides[A] || !pair->sides[B]) return pair->verdict;
     if (isnan(pair->p)) return INCONCLUSIVE;
-    if (fabs(pair->ratio.value - 1) <= c->threshold)
-        return estimate_half_width(&pair->ratio) <= c->threshold ? SAME : INCONCLUSIVE;
+    if (fabs(pair->ratio.value - 1) <= c->threshold) {
+        bool narrow = estimate_half_width(&pair->ratio) <= c->threshold;
+        bool alike = pair->ratio.method != INTERVAL_BLOCKS || !unlike(pair);
+        return narrow && alike ? SAME : INCONCLUSIVE;
+    }
     double change = pair->ratio.value / pair->explained - 1; /* beyond what the machine explains */
     if (fabs(change) <= c->threshold || pair->p_holm >= ALPHA) return INCONCLUSIVE;
     return change > 0 ? SLOWER : FASTER;

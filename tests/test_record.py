@@ -331,6 +331,17 @@ class Machines(Case):
         self.assertEqual(set(self.verdicts(make_record(launches),
                                            make_record(launches, ping_s=2e-7))), {"no difference"})
 
+    def test_another_spread_behind_a_narrow_interval(self):
+        """With thousands of samples the median is sure even where they scatter ten times as much;
+        still it is not the same run."""
+        rng = random.Random(31)
+        one = [make_row(8 << k, draw(rng, 10, 3000, sd=0.01, rho=0)) for k in range(9)]
+        other = list(one)
+        other[4] = make_row(8 << 4, draw(rng, 10, 3000, sd=0.1, rho=0))
+        verdicts = self.verdicts(make_record(one), make_record(other))
+        self.assertEqual(verdicts, 4 * ["no difference"] + ["inconclusive"] +
+                         4 * ["no difference"])
+
     def test_single_launches_scatter(self):
         """Two runs of one launch each differ by more than their samples say: no verdict from that;
         a row that is far off all the same is named."""
