@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "bench/format.h"
 #include "bench/trace.h"
+#include "bench/wiring.h"
 #include "exec/launch.h"
 #include "exec/place.h"
 #include "exec/transport.h"
@@ -18,10 +19,6 @@
 enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
 #define MOST_BYTES (UINT64_C(1) << 60)
 
-enum wire_choice { CHOICE_AUTO, CHOICE_STAGED, CHOICE_PULL, CHOICE_LL };
-static const char *const wire_choices[] = {"auto", "staged", "pull", "ll", NULL};
-static const int wire_modes[] = {PLAN_WIRE_AUTO, WIRE_STAGED, WIRE_PULL, WIRE_LL};
-static const char *const buffer_choices[] = {"shared", "private", NULL};
 static const char *const rank_choices[] = {"processes", "threads", NULL};
 static const char *const cadence_choices[] = {"back-to-back", "isolated", NULL};
 static const char *const vs_choices[] = {"nothing", "mpi", NULL};
@@ -76,12 +73,12 @@ static const struct opts_row rows[] = {
         .choices = rank_choices),
     ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
         "where inputs and outputs lie: in memory that peers can map, or not",
-        .choices = buffer_choices),
+        .choices = buffer_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
     ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
-        .choices = wire_choices),
+        .choices = wire_words),
     ROW("bind", 0, OPTS_CHOICE, bind, "core", "KIND",
         "cores of a rank: one of its own (none when there are too few), those of a NUMA node, all",
         .choices = bind_names),
@@ -430,21 +427,10 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
 
 static void plan_transport(struct plan *plan, const struct request *request, struct err *err)
 {
-    const struct transport *transport = transport_find(request->transport, err);
-    const struct transport *const *table = transport_table();
-    while (transport && table[plan->transport] != transport)
-        plan->transport++;
-    plan->shared = request->buffers == 0;
-    plan->wire = wire_modes[request->wire];
-    if (transport && plan->wire >= 0 && !(transport->modes >> plan->wire & 1)) {
-        err_add(err, ERR_USAGE, "transport %s has no %s wires", transport->name,
-                wire_choices[request->wire]);
-    }
-    if (plan->wire == WIRE_PULL && !plan->shared) {
-        err_add(err, ERR_USAGE,
-                "--wire pull reads the sender's buffer, which --buffers private "
-                "cannot share; use --wire staged, or --buffers shared");
-    }
+    struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
+    plan->transport = wiring.transport;
+    plan->wire = wiring.wire;
+    plan->shared = wiring.shared;
 }
 
 static void plan_root(struct plan *plan, const struct request *request, struct err *err)

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "bench/header.h"
 #include "bench/p2p_report.h"
+#include "bench/wiring.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
 #include "sched/sweep.h"
@@ -36,9 +37,6 @@ struct p2p_request {
     bool overwrite;
 };
 
-static const char *const wire_choices[] = {"auto", "staged", "pull", "ll", NULL};
-static const int wire_modes[] = {PLAN_WIRE_AUTO, WIRE_STAGED, WIRE_PULL, WIRE_LL};
-static const char *const buffer_choices[] = {"shared", "private", NULL};
 static const char *const rank_choices[] = {"processes", "threads", NULL};
 
 #define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
@@ -66,12 +64,12 @@ static const struct opts_row rows[] = {
     ROW("ranks-as", 0, OPTS_CHOICE, ranks_as, "processes", "KIND", "what a rank is",
         .choices = rank_choices),
     ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
-        "where messages lie: in memory that peers can map, or not", .choices = buffer_choices),
+        "where messages lie: in memory that peers can map, or not", .choices = buffer_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
     ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
-        .choices = wire_choices),
+        .choices = wire_words),
     ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
         "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
     ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
@@ -200,21 +198,10 @@ static void read_slow(struct p2p_plan *plan, struct err *err)
 static void read_transport(struct p2p_plan *plan, const struct p2p_request *request,
                            struct err *err)
 {
-    const struct transport *transport = transport_find(request->transport, err);
-    const struct transport *const *table = transport_table();
-    while (transport && table[plan->transport] != transport)
-        plan->transport++;
-    plan->shared = request->buffers == 0;
-    plan->wire = wire_modes[request->wire];
-    if (transport && plan->wire >= 0 && !(transport->modes >> plan->wire & 1)) {
-        err_add(err, ERR_USAGE, "transport %s has no %s wires", transport->name,
-                wire_choices[request->wire]);
-    }
-    if (plan->wire == WIRE_PULL && !plan->shared) {
-        err_add(err, ERR_USAGE,
-                "--wire pull reads the sender's buffer, which --buffers private cannot share; use "
-                "--wire staged, or --buffers shared");
-    }
+    struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
+    plan->transport = wiring.transport;
+    plan->wire = wiring.wire;
+    plan->shared = wiring.shared;
 }
 
 static uint64_t all_pairs(const struct p2p_plan *plan)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * --transport, --wire and --buffers: their words, and what they mean together. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+extern const char *const wire_words[];   /* of --wire, ended by NULL */
+extern const char *const buffer_words[]; /* of --buffers */
+
+struct wiring {
+    uint32_t transport; /* number in transport_table() */
+    int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
+    bool shared;        /* buffers that peers may map */
+};
+
+/* `wire` and `buffers` are numbers of the words above. What cannot be had together adds a sentence
+ * (ERR_USAGE). */
+struct wiring wiring_of(const char *transport, unsigned wire, unsigned buffers, struct err *err);
