@@ -188,7 +188,14 @@ class Launches(base.Case):
             process = subprocess.Popen([base.PROGRAM, "allreduce", "--size", "64", "--ranks", "2",
                                         "--launches", "0", "-n", "20", "--json", path],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            time.sleep(1)
+            for _ in range(300):  # until something was measured
+                time.sleep(0.1)
+                try:
+                    with open(path, encoding="utf-8") as file:
+                        if len(json.load(file)["rows"]) > 2:
+                            break
+                except (OSError, ValueError):
+                    continue
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=20)
             self.assertEqual(process.returncode, 130)
