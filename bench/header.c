@@ -186,7 +186,7 @@ static void note_contest(struct out *out, const struct plan *plan)
                  "barrier; of blocking and polled calls%s the better one of each row; ratio = "
                  "p50 of MPI / p50 of own, 95 %% interval low to high (paired block "
                  "bootstrap); verdict on own",
-                 plan->shared ? ", in our buffers and in MPI_Alloc_mem's," : "");
+                 plan->shared && !plan->cold ? ", in our buffers and in MPI_Alloc_mem's," : "");
         break;
     case CONTEST_GROUPS:
         out_note(out,

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "bench/format.h"
+#include "bench/timing.h"
 #include "bench/trace.h"
 #include "bench/wiring.h"
 #include "exec/launch.h"
@@ -289,6 +290,11 @@ static void check_cadence(struct request *request, const struct opts *opts, stru
                 "--cadence back-to-back leaves no time between operations, which %s needs; valid: "
                 "--cadence isolated",
                 request->cold ? "--cold" : "--skew");
+    }
+    if (request->cold && !timing_can_flush()) {
+        err_add(err, ERR_USAGE,
+                "--cold needs a processor whose caches a program can flush (x86-64, "
+                "aarch64); this is another one");
     }
     request->cadence = CADENCE_ISOLATED;
 }

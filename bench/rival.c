@@ -32,7 +32,8 @@ static int open_mpi(struct rival *rival)
     rank_says(bench->rk, "opening MPI");
     rival->mpi = mpi_open(bench->rk, bench->err);
     if (!rival->mpi) return -1;
-    if (!bench->plan->shared) return 0; /* as ours, its buffers are private */
+    /* Private: as ours. Cold: what is flushed are our buffers, so both use these. */
+    if (!bench->plan->shared || bench->plan->cold) return 0;
     rival->memory = mpi_memory(rival->mpi, bench->memory_bytes, bench->err);
     if (!rival->memory) return -1;
     return rank_prefault(bench->rk, rival->memory, bench->memory_bytes, bench->err);
@@ -204,10 +205,11 @@ static void warm_overlap(struct rival *rival)
     struct timing *timing = rival->timing;
     struct series *own = &timing->series[SERIES_OWN], *other = &timing->series[SERIES_OTHER];
     const struct plan *plan = timing->side->bench->plan;
-    own->op_s = timing_warm(timing, own, plan->warmup);
+    uint64_t warmup = plan->warmup > WARMUP_LEAST ? plan->warmup : WARMUP_LEAST;
+    own->op_s = timing_warm(timing, own, warmup); /* how much to compute follows from it */
     if (plan->warm_longer) own->op_s = timing_warm(timing, own, timing_warm_more(own->op_s));
     rival->units = (uint64_t)ceil(own->op_s * rival->units_per_s);
-    other->op_s = timing_warm(timing, other, plan->warmup);
+    other->op_s = timing_warm(timing, other, warmup);
 }
 
 /* OSU's overlap: 100 % when the compute hides the whole operation, 0 % when it hides nothing. */

@@ -68,16 +68,33 @@ static void sample_on(struct timing *t, struct series *series, uint64_t from, ui
     }
 }
 
+#if defined(__x86_64__)
+#define FLUSH_LINE(at) _mm_clflush(at)
+#define FLUSH_END() _mm_mfence()
+#elif defined(__aarch64__)
+#define FLUSH_LINE(at) __asm__ volatile("dc civac, %0" ::"r"(at) : "memory")
+#define FLUSH_END() __asm__ volatile("dsb ish" ::: "memory")
+#endif
+
+bool timing_can_flush(void)
+{
+#if defined(FLUSH_LINE)
+    return true;
+#else
+    return false;
+#endif
+}
+
 /* Makes the next access to any byte of the buffers go to memory. */
 static void flush_caches(const struct timing *t)
 {
-#if defined(__x86_64__)
+#if defined(FLUSH_LINE)
     const uint8_t *at = t->side->check.memory;
     for (size_t i = 0; i < t->side->check.places.bytes; i += CACHE_LINE)
-        _mm_clflush(at + i);
-    _mm_mfence();
+        FLUSH_LINE(at + i);
+    FLUSH_END();
 #else
-    (void)t;
+    (void)t; /* a plan does not ask for it: see timing_can_flush */
 #endif
 }
 

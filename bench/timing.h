@@ -41,6 +41,9 @@ struct timing {
     const char *stop;              /* what ended the sampling; rank 0 */
 };
 
+/* Whether buffers can be flushed from the caches on this kind of processor (--cold). */
+bool timing_can_flush(void);
+
 /* `side` is open, the runners are set. Every rank calls it; afterwards rank 0 has the samples. */
 void timing_open(struct timing *timing);
 

@@ -84,6 +84,12 @@ class Mpi(Pairs):
                 self.assertEqual([row[place + "_wrong"] for row in (own, other)
                                   for place in PLACES], [0] * 4)
 
+    def test_cold_is_cold_for_both(self):
+        """What is flushed are our buffers: the library may not use others then."""
+        document = self.run_json("allreduce", "-b", "64", "-e", "256K", "-f", "16", "--ranks", "2",
+                                 "--cold", "--vs", "mpi", *QUICK)
+        self.assertEqual({row["buffers"] for row in document["rows"]}, {"shared"})
+
     def test_what_mpi_lacks_is_said(self):
         run = base.Run(["allreduce", "--size", "1K", "--ranks", "2", "-d", "bfloat16", "--vs", "mpi",
                         *QUICK])
@@ -126,6 +132,12 @@ class Others(Pairs):
             self.assertAlmostEqual(other[place + "_overlap_pct"], min(max(said, 0), 100), places=6)
             self.assertGreater(other[place + "_cores"], 0)
             self.assertEqual(other[place + "_wrong"], 0)
+
+    def test_overlap_without_warm_up(self):
+        """How much to compute is known all the same."""
+        document = self.run_json("allreduce", "--size", "64K", "--ranks", "2", "--overlap", "-n",
+                                 "5", "-w", "0")
+        self.assertGreater(document["rows"][1]["out_of_place_compute_us"], 0)
 
     def test_a_late_rank(self):
         document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--skew", "20ms",
