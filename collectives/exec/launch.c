@@ -218,6 +218,20 @@ static void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *ve
     uv_timer_start(&run->alarm, on_alarm, GRACE_MS, 0);
 }
 
+/* A wrapper that was killed takes its ranks with it, and their ends may be seen before its own: as
+ * long as the story has not been told, it is the first. Takes `verb`. */
+static void run_blame_wrapper(struct run *run, struct proc *proc, char *verb)
+{
+    if (run->phase == GRACE && run->culprit != NO_RANK && !run->own.count) {
+        free(run->verb);
+        run->culprit = NO_RANK;
+        run->guilty = proc;
+        run->verb = verb;
+    } else {
+        run_fail(run, NO_RANK, proc, verb);
+    }
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct run *run = handle->data;
@@ -384,7 +398,9 @@ static void on_exit_child(uv_process_t *process, int64_t status, int number)
     proc_drain(proc); /* what it said before it ended comes first */
     proc->ended = true;
     uint32_t rank = proc->nranks == 1 && !run->fars ? proc->first : NO_RANK;
-    if (number || status != 0 || !proc_done(proc)) {
+    if (number && run->fars) {
+        run_blame_wrapper(run, proc, end_verb(number));
+    } else if (number || status != 0 || !proc_done(proc)) {
         run_fail(run, rank, proc, end_verb(number ? number : (int)status << 8));
     }
     run_less(run);
