@@ -41,6 +41,7 @@ struct board_place {
     struct data_bad bad;                         /* the first of them */
     bool in_input;                               /* it is in the input, which must not change */
     double value;                                /* see board_most */
+    _Atomic uint32_t entered;                    /* operations of checks that it has begun */
     double cpu_s, wall_s;                        /* of its samples beside compute */
 };
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The least bytes of each operation: see bound.h. Every entry is of the form a + b/n. */
+ * The least bytes of each operation: see bound.h. Every entry is of the form a + b/n + c/n^2.
+ */
 #include "bench/bound.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct term {
-    int one, nth; /* one + nth/n, in units of S */
+    int one, nth, square; /* one + nth/n + square/n^2, in units of S */
 };
 
 struct least {
@@ -21,6 +22,11 @@ static const struct least table[2][COLL_COUNT] = {
         [COLL_REDUCE_SCATTER] = {{{2, -1}, {2, -1}}, {{1, 0}, {1, 0}}},
         [COLL_ALLTOALL] = {{{2, -1}, {2, -2}}, {{2, -1}, {2, -2}}},
         [COLL_BROADCAST] = {{{1, 0}, {1, 0}}, {{1, 1}, {1, 0}}},
+        [COLL_REDUCE] = {{{2, -1}, {2, -1}}, {{1, 0}, {1, 0}}},
+        [COLL_GATHER] = {{{0, 2, -1}, {0, 2, -2}}, {{0, 2, -1}, {0, 2, -2}}},
+        [COLL_SCATTER] = {{{0, 2, -1}, {0, 2, -2}}, {{0, 2, -1}, {0, 2, -2}}},
+        [COLL_SENDRECV] = {{{2, 0}, {2, 0}}, {{2, 0}, {2, 0}}},
+        [COLL_ALLTOALLV] = {{{1, 0}, {1, 0}}, {{1, 0}, {1, 0}}},
     },
     /* shared */
     {
@@ -29,12 +35,17 @@ static const struct least table[2][COLL_COUNT] = {
         [COLL_REDUCE_SCATTER] = {{{1, 0}, {1, 0}}, {{0, 1}, {0, 1}}},
         [COLL_ALLTOALL] = {{{1, 0}, {1, -1}}, {{1, 0}, {1, -1}}},
         [COLL_BROADCAST] = {{{0, 1}, {0, 1}}, {{1, 0}, {1, -1}}},
+        [COLL_REDUCE] = {{{1, 0}, {1, 0}}, {{0, 1}, {0, 1}}},
+        [COLL_GATHER] = {{{0, 1}, {0, 1, -1}}, {{0, 1}, {0, 1, -1}}},
+        [COLL_SCATTER] = {{{0, 1}, {0, 1, -1}}, {{0, 1}, {0, 1, -1}}},
+        [COLL_SENDRECV] = {{{1, 0}, {1, 0}}, {{1, 0}, {1, 0}}},
+        [COLL_ALLTOALLV] = {{{1, 0}, {1, 0}}, {{1, 0}, {1, 0}}},
     },
 };
 
 static double value(struct term term, uint32_t nranks)
 {
-    return term.one + (double)term.nth / nranks;
+    return term.one + ((double)term.nth + (double)term.square / nranks) / nranks;
 }
 
 struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool shared,
@@ -54,7 +65,8 @@ struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool 
 
 bool bound_rewrites(enum coll_id coll)
 {
-    return coll == COLL_ALLREDUCE || coll == COLL_ALLTOALL || coll == COLL_REDUCE_SCATTER;
+    return coll == COLL_ALLREDUCE || coll == COLL_ALLTOALL || coll == COLL_REDUCE_SCATTER ||
+           coll == COLL_REDUCE || coll == COLL_SENDRECV;
 }
 
 double bound_us(const struct bound *bound, double copy_Bps, double slot_Bps)
@@ -66,7 +78,9 @@ double bound_us(const struct bound *bound, double copy_Bps, double slot_Bps)
 
 static char *term_text(char text[32], struct term term)
 {
-    if (term.nth == 0) {
+    if (term.square) {
+        snprintf(text, 32, "%d/n - %d/n^2", term.nth, -term.square);
+    } else if (term.nth == 0) {
         snprintf(text, 32, "%d", term.one);
     } else if (term.one == 0) {
         snprintf(text, 32, "%d/n", term.nth);
@@ -79,12 +93,12 @@ static char *term_text(char text[32], struct term term)
 void bound_print(FILE *to)
 {
     char text[4][32];
-    fprintf(to, "%-10s%-16s%-10s%-10s%-10s%s\n", "buffers", "operation", "read", "written", "read",
+    fprintf(to, "%-10s%-16s%-14s%-14s%-14s%s\n", "buffers", "operation", "read", "written", "read",
             "written");
     for (int shared = 1; shared >= 0; shared--) {
         for (int coll = 0; coll < COLL_COUNT; coll++) {
             const struct least *least = &table[shared][coll];
-            fprintf(to, "%-10s%-16s%-10s%-10s%-10s%s\n", shared ? "shared" : "private",
+            fprintf(to, "%-10s%-16s%-14s%-14s%-14s%s\n", shared ? "shared" : "private",
                     coll_get((enum coll_id)coll)->name, term_text(text[0], least->read[0]),
                     term_text(text[1], least->written[0]), term_text(text[2], least->read[1]),
                     term_text(text[3], least->written[1]));

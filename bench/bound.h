@@ -11,6 +11,11 @@
  *   reduce_scatter  1         1/n         1/n           every input once; own block once
  *   alltoall        1         1           1 - 1/n  (*)  every block once
  *   broadcast       1/n       1           1 - 1/n       the root's data once, n outputs
+ *   reduce          1         1/n         1/n           every input once; the root's output
+ *   gather, scatter 1/n       1/n         1/n - 1/n^2 (*)  n blocks in all
+ *   sendrecv        1         1           1             every input once; every output once
+ *   alltoallv       1         1           -             of the mean input
+ *   barrier         0         0           -
  *
  *   private         read      written     in place: written
  *   allreduce       3 - 2/n   2           2
@@ -18,6 +23,10 @@
  *   reduce_scatter  2 - 1/n   1           1
  *   alltoall        2 - 1/n   2 - 1/n     2 - 2/n  (*)
  *   broadcast       1         1 + 1/n     1
+ *   reduce          2 - 1/n   1           1
+ *   gather, scatter 2/n - 1/n^2 (both)    2/n - 2/n^2 (*)
+ *   sendrecv        2         2           2
+ *   alltoallv       1         1           -             as if shared: blocks to oneself may be all
  *                                        (*) in place the same is read as written
  *
  * Private: what changes rank is written to a slot by the one and read from it by the other; a slot
@@ -30,7 +39,9 @@
  *   allgather       an input is read once and written to a slot and, out of place, to the own
  *                   output in one go; n-1 ranks read the slot and write their output;
  *   broadcast       the same with the root's data alone;
- *   alltoall        n-1 of n blocks go through a slot, the n-th is copied (in place: stays).
+ *   alltoall        n-1 of n blocks go through a slot, the n-th is copied (in place: stays); so do
+ *                   the blocks of the root of a gather or scatter, and all of sendrecv's;
+ *   reduce          as reduce_scatter, with one result of n blocks.
  * One rank: out of place one copy of S, in place nothing. */
 #pragma once
 
@@ -51,7 +62,7 @@ struct bound bound_least(enum coll_id coll, uint32_t nranks, size_t bytes, bool 
                          bool in_place);
 
 /* True when the operation in place must write where something was read before (allreduce, alltoall,
- * reduce_scatter): then a line of memory is fetched once for both. */
+ * reduce_scatter, reduce, sendrecv): then a line of memory is fetched once for both. */
 bool bound_rewrites(enum coll_id coll);
 
 /* Microseconds that those bytes take: slots at `slot_Bps`, bytes moved per second and rank when

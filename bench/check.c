@@ -3,7 +3,6 @@
  * after each. */
 #include "bench/check.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +26,20 @@ static size_t piece_of(size_t left)
     return left < PIECE ? left : PIECE;
 }
 
+/* Elements of the own input or output; 0 for an input that does not exist. */
+static size_t own_elements(const struct check *check, enum buf buf)
+{
+    const struct plan_row *row = check->row;
+    if (buf == BUF_IN && !coll_has_input(coll_get(check->plan->coll), check->plan->root, check->me))
+        return 0;
+    if (check->traffic) return traffic_sum(check->traffic, buf, check->me);
+    return (buf == BUF_IN ? row->in_bytes : row->out_bytes) / dtype_bytes(row->dtype);
+}
+
 void check_fill(const struct check *check, uint64_t salt)
 {
     const struct plan *plan = check->plan;
     const struct plan_row *row = check->row;
-    const struct coll *coll = coll_get(plan->coll);
     uint32_t rank = check->me;
     size_t esize = dtype_bytes(row->dtype);
     for (size_t done = 0, n; done < check->places.bytes; done += n) {
@@ -39,7 +47,7 @@ void check_fill(const struct check *check, uint64_t salt)
         data_poison(check->memory + done, n, salt);
         rank_tick(check->rk);
     }
-    size_t count = coll_has_input(coll, plan->root, rank) ? row->in_bytes / esize : 0;
+    size_t count = own_elements(check, BUF_IN);
     uint8_t *in = check->memory + check->places.in;
     for (size_t done = 0, n; done < count; done += n) {
         n = piece_of(count - done);
@@ -76,24 +84,56 @@ static void check_elements(const struct check *check, const uint8_t *at, size_t 
     }
 }
 
+/* A block of the own output: where it starts in elements, how many it has, and where in the input
+ * of its origin they come from. */
+struct place {
+    size_t base, count;
+    uint64_t first;
+};
+
+static struct place place_of(const struct check *check, uint32_t block,
+                             const struct promise *promise)
+{
+    size_t count = check->row->block_count;
+    struct place place = {block * count, count, promise->block * (uint64_t)count};
+    if (check->traffic) {
+        size_t *own = traffic_offsets(check->traffic, BUF_OUT, check->me, 1);
+        size_t *theirs = traffic_offsets(check->traffic, BUF_IN, promise->rank, 1);
+        place = (struct place){own[block], own[block + 1] - own[block], theirs[promise->block]};
+        free(own);
+        free(theirs);
+    }
+    return place;
+}
+
+/* A barrier has no data: wrong are the ranks that had not come when this one was through. */
+static void check_arrivals(const struct check *check)
+{
+    struct world *world = check->rk->world;
+    struct board_place *own = board_place(world, check->rk->rank);
+    uint32_t first = check->rk->rank - check->me;
+    for (uint32_t r = first; r < first + check->plan->nranks; r++)
+        own->wrong += board_place(world, r)->entered < own->entered;
+}
+
 void check_result(const struct check *check, uint64_t salt)
 {
     const struct plan *plan = check->plan;
-    const struct plan_row *row = check->row;
     const struct coll *coll = coll_get(plan->coll);
+    size_t esize = dtype_bytes(check->row->dtype);
     uint32_t rank = check->me, blocks = coll_blocks(coll, BUF_OUT, plan->nranks);
-    size_t count = row->block_count;
+    if (coll->empty) check_arrivals(check);
     for (uint32_t block = 0; block < blocks; block++) {
-        struct promise promise = coll_after(coll, plan->root, rank, block);
-        assert(promise.content == CONTENT_VALUE);
-        const uint8_t *at = check->memory + check->places.out + block * row->block_bytes;
-        check_elements(check, at, block * count, count, &promise, promise.block * (uint64_t)count,
-                       false, salt);
+        struct promise promise = coll_after(coll, plan->nranks, plan->root, rank, block);
+        if (promise.content == CONTENT_FREE) continue;
+        struct place place = place_of(check, block, &promise);
+        const uint8_t *at = check->memory + check->places.out + place.base * esize;
+        check_elements(check, at, place.base, place.count, &promise, place.first, false, salt);
     }
     if (!check->in_place && coll_has_input(coll, plan->root, rank)) {
         struct promise own = {.content = CONTENT_UNCHANGED, .rank = rank};
-        check_elements(check, check->memory + check->places.in, 0,
-                       row->in_bytes / dtype_bytes(row->dtype), &own, 0, true, salt);
+        check_elements(check, check->memory + check->places.in, 0, own_elements(check, BUF_IN),
+                       &own, 0, true, salt);
     }
 }
 

@@ -14,6 +14,7 @@ struct check {
     bool in_place;
     uint8_t *memory; /* of the buffers, see plan_places */
     struct plan_places places;
+    const struct traffic *traffic; /* alltoallv; else NULL */
 };
 
 /* Rounds that a row needs: as many as asked, at least two, and so many that each rank's share shows

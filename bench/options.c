@@ -47,7 +47,13 @@ static const struct opts_row rows[] = {
     ROW("datatype", 'd', OPTS_LIST, dtypes, "float", "TYPE[,TYPE]",
         "element types: float, int32, bfloat16, or all"),
     ROW("op", 'o', OPTS_LIST, ops, "sum", "OP[,OP]", "operators: sum, max, avg, or all"),
-    ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "root of a broadcast", .max = MOST_RANKS),
+    ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "of broadcast, reduce, gather, scatter",
+        .max = MOST_RANKS),
+    ROW("imbalance", 0, OPTS_DOUBLE, imbalance, NULL, "F",
+        "alltoallv: rank 0 receives F times the mean, the others share the rest (a router of "
+        "experts that favours one); 1 is even"),
+    ROW("matrix", 0, OPTS_STRING, matrix, NULL, "FILE",
+        "alltoallv: who sends which share to whom: a row of numbers per sender"),
     ROW("in-place", 0, OPTS_FLAG, in_place, NULL, NULL,
         "run in place only; with --out-of-place, or with neither, run both"),
     ROW("out-of-place", 0, OPTS_FLAG, out_of_place, NULL, NULL, "run out of place only"),
@@ -60,6 +66,9 @@ static const struct opts_row rows[] = {
     ROW("parts", 0, OPTS_UINT, parts, NULL, "N",
         "pieces into which each channel's share is cut; without it, 1, or what auto chooses",
         .min = 1, .max = MOST_PIECES),
+    ROW("nodes", 0, OPTS_STRING, nodes, NULL, "N+N..",
+        "node groups of neighbouring ranks for hierarchical algorithms, such as 2+3 or 2x4 (2 "
+        "nodes of 4); without it, all ranks are one node"),
     ROW("slice", 0, OPTS_SIZE, slice, NULL, "SIZE",
         "most bytes of a chunk that one pass handles, a multiple of 64; without it, what suits the "
         "wire",
@@ -223,6 +232,25 @@ static void read_groups(struct request *request, const struct opts *opts, struct
     request->nranks = n;
 }
 
+/* --nodes says how many ranks there are, if nothing else does. */
+static void read_nodes(struct request *request, const struct opts *opts, struct err *err)
+{
+    uint32_t *nodes, nnodes;
+    uint64_t nranks = 0;
+    if (!request->nodes || algo_nodes_parse(request->nodes, &nodes, &nnodes, err)) return;
+    for (uint32_t k = 0; k < nnodes; k++)
+        nranks += nodes[k];
+    free(nodes);
+    bool asked = opts_is_set(opts, "ranks") || request->groups;
+    if (asked && request->nranks != nranks) {
+        err_add(err, ERR_USAGE,
+                "--nodes %s has %llu ranks in all, --%s says %llu: give one of them",
+                request->nodes, (unsigned long long)nranks, request->groups ? "groups" : "ranks",
+                (unsigned long long)request->nranks);
+    }
+    request->nranks = nranks;
+}
+
 /* Things that cannot be had at once: at most one of each line's options. */
 static void check_conflicts(const struct request *request, struct err *err)
 {
@@ -333,6 +361,7 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
                 (unsigned long long)request->slice, LAYOUT_GRANULE, LAYOUT_GRANULE);
     }
     read_groups(request, opts, err);
+    read_nodes(request, opts, err);
     check_conflicts(request, err);
     check_company(request, opts, err);
     check_cadence(request, opts, err);
@@ -372,6 +401,7 @@ static void plan_dtypes(struct plan *plan, const struct opts_list *list, struct 
     for (unsigned dtype = 0; all && dtype < DT_COUNT; dtype++) {
         if (!named[dtype]) plan->dtypes[plan->ndtypes++] = (enum dtype)dtype;
     }
+    if (coll_get(plan->coll)->empty && plan->ndtypes > 0) plan->ndtypes = 1; /* of no elements */
 }
 
 static void plan_ops(struct plan *plan, const struct opts_list *list, struct err *err)
@@ -452,6 +482,63 @@ static void plan_root(struct plan *plan, const struct request *request, struct e
     }
 }
 
+static struct plan *plan_with_nodes(struct plan *plan, const struct request *request,
+                                    struct err *err)
+{
+    uint32_t *nodes;
+    if (!request->nodes || algo_nodes_parse(request->nodes, &nodes, &plan->nnodes, err))
+        return plan;
+    size_t at;
+    plan = plan_append(plan, nodes, plan->nnodes * sizeof *nodes, &at);
+    plan->nodes_at = at;
+    free(nodes);
+    return plan;
+}
+
+/* Who sends how much to whom. */
+static struct plan *plan_with_shares(struct plan *plan, const struct request *request,
+                                     const struct opts *opts, struct err *err)
+{
+    const struct coll *coll = coll_get(plan->coll);
+    bool factor = opts_is_set(opts, "imbalance");
+    if (!coll->uneven && (factor || request->matrix)) {
+        err_add(err, ERR_USAGE, "%s has equal blocks: --%s is for alltoallv", coll->name,
+                factor ? "imbalance" : "matrix");
+    } else if (factor && request->matrix) {
+        err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
+    } else if (factor && !(request->imbalance >= 1 && request->imbalance <= plan->nranks)) {
+        err_add(err, ERR_USAGE,
+                "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
+                request->imbalance, plan->nranks);
+    }
+    if (!coll->uneven || err->count) return plan;
+    double *shares = request->matrix ? traffic_read(request->matrix, plan->nranks, err) : NULL;
+    if (!shares) {
+        shares = mem_calloc((size_t)plan->nranks * plan->nranks, sizeof *shares);
+        traffic_imbalance(plan->nranks, factor ? request->imbalance : 1, shares);
+    }
+    size_t at;
+    plan = plan_append(plan, shares, sizeof *shares * plan->nranks * plan->nranks, &at);
+    plan->shares_at = at;
+    free(shares);
+    return plan;
+}
+
+/* The placements; some operations have one alone. */
+static void plan_place(struct plan *plan, const struct request *request, struct err *err)
+{
+    const struct coll *coll = coll_get(plan->coll);
+    bool both = request->in_place == request->out_of_place;
+    plan->place[OUT_OF_PLACE] = both || request->out_of_place;
+    plan->place[IN_PLACE] = both || request->in_place;
+    if (coll_in_place(coll)) return;
+    if (!plan->place[OUT_OF_PLACE]) {
+        err_add(err, ERR_USAGE, "%s cannot run in place: %s; leave out --in-place", coll->name,
+                coll->empty ? "it has no data" : "input and output are cut differently");
+    }
+    plan->place[IN_PLACE] = false;
+}
+
 static void plan_measuring(struct plan *plan, const struct request *request,
                            const struct opts *opts)
 {
@@ -471,9 +558,6 @@ static void plan_measuring(struct plan *plan, const struct request *request,
     plan->seed = request->seed;
     plan->launches = request->soak_s > 0 ? 0 : request->launches;
     plan->launch = 1;
-    bool both = request->in_place == request->out_of_place;
-    plan->place[OUT_OF_PLACE] = both || request->out_of_place;
-    plan->place[IN_PLACE] = both || request->in_place;
 }
 
 /* What is done with the rows, and what they are compared with. */
@@ -507,7 +591,10 @@ struct plan *request_plan(const struct request *request, const struct opts *opts
     plan_ops(plan, &request->ops, err);
     plan_transport(plan, request, err);
     plan_root(plan, request, err);
+    plan_place(plan, request, err);
     plan_measuring(plan, request, opts);
+    plan = plan_with_nodes(plan, request, err);
+    plan = plan_with_shares(plan, request, opts, err);
     plan_aim(plan, request);
     if (request->trace) trace_check(plan, request->in_place && request->out_of_place, err);
     if (err->count > before) {

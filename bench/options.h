@@ -17,6 +17,8 @@ struct request {
     struct opts_list dtypes, ops, algos;
     unsigned wire, buffers, ranks_as, cadence, vs, order, bind, format;
     const char *transport, *json, *csv, *mpiexec, *groups, *trace;
+    const char *nodes, *matrix, *schedule;
+    double imbalance;
     uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */
     bool in_place, out_of_place, overwrite, list, version, overlap, cold, timestamps, repeat_check;
     uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */

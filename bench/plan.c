@@ -8,6 +8,18 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+struct plan *plan_append(struct plan *plan, const void *data, size_t bytes, size_t *at)
+{
+    size_t start = (plan->bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+    struct plan *longer = mem_calloc(1, start + bytes);
+    memcpy(longer, plan, plan->bytes);
+    if (bytes) memcpy((char *)longer + start, data, bytes);
+    longer->bytes = start + bytes;
+    *at = start;
+    free(plan);
+    return longer;
+}
+
 static size_t block_count_of(const struct plan *plan, const struct plan_row *row)
 {
     return coll_block_count(coll_get(plan->coll), plan->nranks, row->asked,
@@ -28,6 +40,23 @@ static void choose_algo(const struct plan *plan, struct plan_row *row)
     if (plan->parts) row->choice.parts = plan->parts;
 }
 
+struct traffic *plan_traffic(const struct plan *plan, const struct plan_row *row)
+{
+    const double *shares = plan_shares(plan);
+    uint64_t total = (uint64_t)row->block_count * plan->nranks * plan->nranks;
+    return shares ? traffic_deal(plan->nranks, shares, total) : NULL;
+}
+
+static void fill_uneven(const struct plan *plan, struct plan_row *row, size_t esize)
+{
+    struct traffic *traffic = plan_traffic(plan, row);
+    if (!traffic) return;
+    row->longest_bytes = traffic_longest(traffic) * esize;
+    row->in_bytes = traffic_largest(traffic, BUF_IN) * esize;
+    row->out_bytes = traffic_largest(traffic, BUF_OUT) * esize;
+    free(traffic);
+}
+
 /* Fills in all that follows from the three indexes and `asked`. */
 static void fill_row(const struct plan *plan, struct plan_row *row)
 {
@@ -38,8 +67,10 @@ static void fill_row(const struct plan *plan, struct plan_row *row)
     row->block_count = block_count_of(plan, row);
     row->block_bytes = row->block_count * esize;
     row->bytes = coll_size(coll, plan->nranks, row->block_count, esize);
+    row->longest_bytes = row->block_bytes;
     row->in_bytes = row->block_bytes * coll_blocks(coll, BUF_IN, plan->nranks);
     row->out_bytes = row->block_bytes * coll_blocks(coll, BUF_OUT, plan->nranks);
+    fill_uneven(plan, row, esize);
     choose_algo(plan, row);
 }
 
@@ -161,6 +192,7 @@ static uint64_t different_sizes(const struct plan *plan, uint32_t dtype_at)
 {
     struct plan_row first, row;
     uint64_t sizes = plan_sizes(plan, dtype_at), count = 1;
+    if (coll_get(plan->coll)->empty) return 1;
     plan_at(plan, dtype_at, 0, 0, &first);
     bool stepped = plan->sweep.factor == 0;
     if (stepped && plan->sweep.step < unit_of(plan, &first)) {

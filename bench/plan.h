@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "sched/coll.h"
 #include "sched/sweep.h"
+#include "sched/traffic.h"
 
 enum { PLAN_ALGO_AUTO = -1, PLAN_WIRE_AUTO = -1 };
 enum { OUT_OF_PLACE, IN_PLACE, NPLACES };
@@ -32,7 +33,7 @@ enum contest {
 enum cadence { CADENCE_BACK_TO_BACK, CADENCE_ISOLATED };
 
 struct plan {
-    size_t bytes; /* of this struct with the list at its end */
+    size_t bytes; /* of this struct with the lists at its end */
     enum mode mode;
     enum contest contest;
     enum coll_id coll;
@@ -68,6 +69,9 @@ struct plan {
     uint64_t launches;    /* how often the ranks are started; 0: nobody knows yet */
     uint64_t launch;      /* from 1: how often the ranks were started so far */
     enum average average; /* over the ranks, of each sample */
+    uint32_t nnodes;      /* node groups; 0: all ranks are one node */
+    size_t nodes_at;      /* bytes from the start of the plan: see plan_nodes */
+    size_t shares_at;     /* see plan_shares; 0: there are none */
     int32_t algos[];      /* rows of algo_table(), or PLAN_ALGO_AUTO */
 };
 
@@ -80,6 +84,22 @@ static inline uint32_t plan_world(const struct plan *plan)
 {
     return plan->nranks * plan->ngroups;
 }
+
+/* Ranks of each of the nnodes node groups. */
+static inline const uint32_t *plan_nodes(const struct plan *plan)
+{
+    return (const uint32_t *)(const void *)((const char *)plan + plan->nodes_at);
+}
+
+/* alltoallv: the share of each pair of ranks in the traffic, nranks x nranks; else NULL. */
+static inline const double *plan_shares(const struct plan *plan)
+{
+    return plan->shares_at ? (const double *)(const void *)((const char *)plan + plan->shares_at)
+                           : NULL;
+}
+
+/* Puts `bytes` bytes behind the plan, which moves: gives it, and where they lie in it in *at. */
+struct plan *plan_append(struct plan *plan, const void *data, size_t bytes, size_t *at);
 
 /* Series of samples that a placement has: the operation's, and those of what it is compared with.
  */
@@ -95,11 +115,16 @@ struct plan_row {
     enum redop op;
     uint64_t asked; /* bytes: the size of the sweep, before rounding to whole elements */
     size_t bytes;   /* S */
-    size_t block_count, block_bytes, in_bytes, out_bytes;
+    size_t block_count, block_bytes; /* alltoallv: in the mean */
+    size_t longest_bytes;            /* of the longest block of any rank */
+    size_t in_bytes, out_bytes;      /* alltoallv: of the rank that has most */
     struct algo_choice choice;
     uint64_t merged; /* sizes of the sweep behind this one that round to the same S */
     uint32_t dtype_at, op_at, algo_at;
 };
+
+/* The traffic of a row of alltoallv, freed with free(); NULL for other operations. */
+struct traffic *plan_traffic(const struct plan *plan, const struct plan_row *row);
 
 /* The first row; there is always one. */
 void plan_first(const struct plan *plan, struct plan_row *row);

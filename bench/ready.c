@@ -33,7 +33,7 @@ void ready_release(struct ready_set *set)
 static enum wire_mode wire_of(const struct plan *plan, const struct plan_row *row, uint32_t nparts)
 {
     if (plan->wire >= 0) return (enum wire_mode)plan->wire;
-    if (row->block_bytes / nparts <= LL_MOST) return WIRE_LL;
+    if (row->longest_bytes / nparts <= LL_MOST) return WIRE_LL;
     size_t staged = coll_get(plan->coll)->rooted ? ROOTED_MOST : STAGED_MOST;
     return plan->shared && row->bytes > staged ? WIRE_PULL : WIRE_STAGED;
 }
@@ -68,7 +68,9 @@ static struct algo_args args_of(const struct plan *plan, const struct plan_row *
     return (struct algo_args){.nranks = plan->nranks,
                               .root = plan->root,
                               .channels = row->choice.channels,
-                              .parts = row->choice.parts};
+                              .parts = row->choice.parts,
+                              .nnodes = plan->nnodes,
+                              .nodes = plan_nodes(plan)};
 }
 
 const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
@@ -147,7 +149,7 @@ static struct layout layout_of(const struct linked *linked, const struct plan *p
                                size_t block_bytes)
 {
     const struct sched *sched = linked->sched;
-    size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked, block_bytes);
+    size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked);
     slice += (LAYOUT_GRANULE - slice % LAYOUT_GRANULE) % LAYOUT_GRANULE;
     return (struct layout){.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
                            .nparts = sched->nparts,
@@ -162,7 +164,7 @@ uint64_t ready_steps(const struct ready *ready, const struct plan *plan, const s
     for (int place = 0; place < NPLACES; place++) {
         const struct linked *linked = ready->linked[place];
         if (!linked) continue;
-        struct layout layout = layout_of(linked, plan, row->block_bytes);
+        struct layout layout = layout_of(linked, plan, row->longest_bytes);
         for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
             uint64_t steps = linked->progs[p].nsteps * layout_passes(&layout);
             most = steps > most ? steps : most;
@@ -205,7 +207,7 @@ struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *pla
     for (int place = 0; place < NPLACES; place++) {
         if (!ready->linked[place]) continue;
         size_t buffers = plan_places(plan, row, 0, place == IN_PLACE).touched + PAGE;
-        size_t handle = handle_bytes(ready->linked[place], plan, row->block_bytes);
+        size_t handle = handle_bytes(ready->linked[place], plan, row->longest_bytes);
         size_t all = add_product(add_product(buffers, handle, 1), sched_bytes(ready), 1);
         bytes.all = larger(bytes.all, all);
         bytes.shared = larger(bytes.shared, plan->shared ? all : handle + SLOTS_TOUCHED);

@@ -262,8 +262,10 @@ static bool same_promised(const struct plan *plan)
 {
     if (plan->nranks == 1) return true;
     const struct coll *coll = coll_get(plan->coll);
-    struct promise a = coll_after(coll, plan->root, 0, 0), b = coll_after(coll, plan->root, 1, 0);
-    return a.block == b.block && a.all == b.all && (a.all || a.rank == b.rank);
+    struct promise a = coll_after(coll, plan->nranks, plan->root, 0, 0);
+    struct promise b = coll_after(coll, plan->nranks, plan->root, 1, 0);
+    return a.content == b.content && a.block == b.block && a.all == b.all &&
+           (a.all || a.rank == b.rank);
 }
 
 /* Bytes of the largest output; 0 where only one is made of each call. */

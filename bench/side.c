@@ -91,6 +91,7 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
     side->ready = ready_get(&bench->ready, plan, row, bench->err);
     if (!side->ready) return -1;
     side->linked = side->ready->linked[in_place ? IN_PLACE : OUT_OF_PLACE];
+    side->traffic = plan_traffic(plan, row);
     side->check = (struct check){
         .rk = bench->rk,
         .me = bench->me,
@@ -99,6 +100,7 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
         .in_place = in_place,
         .memory = bench->memory,
         .places = plan_places(plan, row, bench->me, in_place),
+        .traffic = side->traffic,
     };
     side->rounds = check_rounds(plan, row, side->ready->sched->nparts);
     side->mark = rank_mark(bench->rk);
@@ -115,6 +117,7 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
         .dtype = row->dtype,
         .op = row->op,
         .block_count = row->block_count,
+        .traffic = side->traffic,
         .slice_bytes = plan->slice_bytes,
         .depth = plan->depth,
         .keep_trace = trace,
@@ -131,6 +134,7 @@ void side_close(struct side *side)
     exec_close(side->exec);
     rank_barrier(rk);
     rank_rewind(rk, side->mark);
+    free(side->traffic);
 }
 
 void side_operate(void *ctx)
@@ -152,6 +156,7 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
         uint64_t salt = side->row->index * 1000003 + round;
         check_fill(&side->check, salt);
         rank_barrier(rk);
+        board_place(rk->world, rk->rank)->entered++;
         runner->run(runner->ctx);
         if (side->bench->planted < side->row->out_bytes / esize) {
             uint8_t *out = side->check.memory + side->check.places.out;

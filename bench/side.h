@@ -46,6 +46,7 @@ struct side {
     const struct ready *ready;
     const struct linked *linked;
     struct check check;
+    struct traffic *traffic; /* alltoallv; else NULL */
     struct exec *exec;
     size_t mark;     /* of the extent before the handle was opened */
     uint64_t rounds; /* of the data check; 0: none */

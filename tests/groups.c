@@ -58,7 +58,7 @@ static void make_groups(uint32_t rank, struct task tasks[NHANDLES])
 static int open_task(struct rank *rk, struct task *task, struct err *err)
 {
     const struct algo *algo = algo_find(COLL_ALLREDUCE, task->algo, err);
-    struct algo_args args = {task->n, 0, algo->channels, 1};
+    struct algo_args args = {.nranks = task->n, .channels = algo->channels, .parts = 1};
     task->sched = algo_build(algo, &args, false, err);
     struct link_opts opts = {task->mode, false, true};
     task->linked = task->sched ? link_sched(task->sched, &opts, err) : NULL;

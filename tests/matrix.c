@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The matrix: every row of the algorithm table x ranks x counts x roots x channels and parts x wire
- * modes x passes x placements, with types and operators rotating, executed and checked element by
- * element; and for every row the executor's message log against the simulator's.
+ * The matrix: every row of the algorithm table x ranks x counts x roots x node groups x channels
+ * and parts x wire modes x passes x placements, with types and operators rotating, executed and
+ * checked element by element; and for every row the executor's message log against the simulator's.
  *
  *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs]
  *
@@ -13,11 +13,13 @@
 
 #include "algo/algo.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
 #include "kernels/data.h"
 #include "net/net.h"
 #include "sched/layout.h"
+#include "sched/traffic.h"
 #include "sched/verify.h"
 
 struct options {
@@ -43,13 +45,56 @@ struct point {
     enum redop op;
     uint32_t passes; /* wanted, at least where the chunks are long enough */
     uint32_t tag;
+    struct traffic *traffic; /* alltoallv; else NULL */
 };
 
 enum { MOST_BYTES = 4 << 20 };
 
+/* Traffic in which a pair sends 0 to 3 shares, drawn by lot. */
+static struct traffic *draw_traffic(const struct point *point)
+{
+    uint32_t n = point->args.nranks;
+    size_t pairs = (size_t)n * n;
+    double *shares = mem_calloc(pairs, sizeof *shares);
+    struct rng rng;
+    rng_init(&rng, point->tag);
+    for (size_t i = 0; i < pairs; i++)
+        shares[i] = (double)rng_below(&rng, 4);
+    shares[point->tag % pairs] = 2; /* one at least */
+    struct traffic *traffic = traffic_deal(n, shares, point->count * pairs);
+    free(shares);
+    return traffic;
+}
+
+/* Elements of a block of `rank`'s input or output and where it starts. */
+struct extent {
+    size_t first, count;
+};
+
+static struct extent extent_of(const struct point *point, enum buf buf, uint32_t rank,
+                               uint32_t block)
+{
+    struct extent extent = {block * point->count, point->count};
+    if (point->traffic) {
+        size_t *offsets = traffic_offsets(point->traffic, buf, rank, 1);
+        extent = (struct extent){offsets[block], offsets[block + 1] - offsets[block]};
+        free(offsets);
+    }
+    return extent;
+}
+
+/* Elements of a whole buffer. */
+static size_t elements_of(const struct point *point, enum buf buf, uint32_t rank)
+{
+    uint32_t blocks = coll_blocks(coll_get(point->algo->coll), buf, point->args.nranks);
+    struct extent last = extent_of(point, buf, rank, blocks - 1);
+    return last.first + last.count;
+}
+
 static size_t slice_for(const struct sched *sched, const struct point *point)
 {
-    size_t block = point->count * dtype_bytes(point->dtype);
+    size_t count = point->traffic ? traffic_longest(point->traffic) : point->count;
+    size_t block = count * dtype_bytes(point->dtype);
     size_t chunk = (block + sched->nparts - 1) / sched->nparts;
     size_t slice = chunk / point->passes / LAYOUT_GRANULE * LAYOUT_GRANULE;
     return slice ? slice : LAYOUT_GRANULE;
@@ -61,39 +106,41 @@ static size_t call(struct rank *rk, struct exec *exec, const struct point *point
 {
     const struct coll *coll = coll_get(point->algo->coll);
     uint32_t n = point->args.nranks, me = rk->rank;
-    size_t esize = dtype_bytes(point->dtype), block = point->count;
+    size_t esize = dtype_bytes(point->dtype), ins = elements_of(point, BUF_IN, me);
     enum redop op = coll->reduces ? point->op : OP_COUNT;
-    uint32_t in_blocks = coll_blocks(coll, BUF_IN, n), out_blocks = coll_blocks(coll, BUF_OUT, n);
-    data_poison(out, out_blocks * block * esize, salt);
+    uint32_t out_blocks = coll_blocks(coll, BUF_OUT, n);
+    data_poison(out, elements_of(point, BUF_OUT, me) * esize, salt);
     if (coll_has_input(coll, point->args.root, me)) {
-        data_fill(in, point->dtype, op, n, me, 0, in_blocks * block, salt);
+        data_fill(in, point->dtype, op, n, me, 0, ins, salt);
     }
     exec_run(exec);
     size_t wrong = 0;
     for (uint32_t b = 0; b < out_blocks; b++) {
         struct data_bad bad;
-        struct promise promise = coll_after(coll, point->args.root, me, b);
-        const void *at = out + b * block * esize;
-        uint64_t first = promise.block * block;
-        size_t here =
-            promise.all
-                ? data_check_reduced(at, point->dtype, op, n, first, block, salt, &bad)
-                : data_check_copy(at, point->dtype, op, n, promise.rank, first, block, salt, &bad);
+        struct promise promise = coll_after(coll, n, point->args.root, me, b);
+        if (promise.content == CONTENT_FREE) continue;
+        struct extent block = extent_of(point, BUF_OUT, me, b);
+        const void *at = out + block.first * esize;
+        uint64_t first = extent_of(point, BUF_IN, promise.rank, promise.block).first;
+        size_t here = promise.all ? data_check_reduced(at, point->dtype, op, n, first, block.count,
+                                                       salt, &bad)
+                                  : data_check_copy(at, point->dtype, op, n, promise.rank, first,
+                                                    block.count, salt, &bad);
         if (here > 0 && wrong == 0) {
             fprintf(stderr,
-                    "wrong: %s %s n=%u root=%u channels=%u parts=%u %s %s count=%zu %s %s rank %u "
-                    "block %u index %zu: expected %g, got %g (%zu wrong)\n",
-                    coll->name, point->algo->name, n, point->args.root, point->args.channels,
-                    point->args.parts, wire_mode_name(point->mode),
-                    point->in_place ? "in place" : "out of place", block, dtype_name(point->dtype),
-                    coll->reduces ? redop_name(op) : "-", me, b, bad.index, bad.expected, bad.got,
-                    here);
+                    "wrong: %s %s n=%u nodes=%u root=%u channels=%u parts=%u %s %s count=%zu %s %s "
+                    "rank %u block %u index %zu: expected %g, got %g (%zu wrong)\n",
+                    coll->name, point->algo->name, n, point->args.nnodes, point->args.root,
+                    point->args.channels, point->args.parts, wire_mode_name(point->mode),
+                    point->in_place ? "in place" : "out of place", point->count,
+                    dtype_name(point->dtype), coll->reduces ? redop_name(op) : "-", me, b,
+                    bad.index, bad.expected, bad.got, here);
         }
         wrong += here;
     }
     if (!point->in_place && coll_has_input(coll, point->args.root, me)) {
         struct data_bad bad;
-        wrong += data_check_copy(in, point->dtype, op, n, me, 0, in_blocks * block, salt, &bad);
+        wrong += data_check_copy(in, point->dtype, op, n, me, 0, ins, salt, &bad);
     }
     return wrong;
 }
@@ -107,7 +154,11 @@ static size_t compare_logs(struct rank *rk, const struct exec *exec, const struc
     struct net_args args = {.alpha_ps = 1000,
                             .beta_Bps = 1e9,
                             .slots = depth,
-                            .block_bytes = point->count * dtype_bytes(point->dtype),
+                            .block_bytes =
+                                (point->traffic ? traffic_longest(point->traffic) : point->count) *
+                                dtype_bytes(point->dtype),
+                            .traffic = point->traffic,
+                            .esize = dtype_bytes(point->dtype),
                             .slice_bytes = slice,
                             .keep_log = true};
     if (net_run(linked, &args, &result, &err)) {
@@ -178,6 +229,7 @@ static int run_point(struct rank *rk, struct job *job, const struct point *point
                                  .dtype = point->dtype,
                                  .op = point->op,
                                  .block_count = point->count,
+                                 .traffic = point->traffic,
                                  .slice_bytes = slice_for(sched, point),
                                  .depth = linked->least_depth,
                                  .keep_log = job->logs};
@@ -200,40 +252,96 @@ static int run_point(struct rank *rk, struct job *job, const struct point *point
     return bad;
 }
 
-/* Calls `fn` for each point of the matrix for `n` ranks, all of them or each K-th. */
-static int each_point(struct rank *rk, struct job *job, uint8_t *in, uint8_t *out, struct err *err)
+/* ---- the points ---- */
+
+/* Node groups to try with rows that look at them, besides none. */
+static const char *const groupings[] = {"1+1",   "1+2",     "2+2",   "2+3",    "1+4", "3+1+2",
+                                        "3+3+1", "4+4",     "2+2+4", "1+7",    "3x3", "1+5+3",
+                                        "4+4+5", "1+2+4+6", "4x4",   "1+9+1+5"};
+enum { NGROUPINGS = sizeof groupings / sizeof *groupings };
+
+/* Fills in the k-th grouping for n ranks; 0 is none. False behind the last. */
+static bool group_ranks(struct algo_args *args, uint32_t k)
 {
-    static const enum wire_mode modes[] = {WIRE_STAGED, WIRE_PULL, WIRE_LL};
-    static const uint32_t parts[][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 1}, {3, 2}};
-    uint32_t n = rk->nranks, index = n, tag = 0, turn = 0;
-    const size_t counts[] = {0, 1, n - 1, n, n + 1, 127, 129, 1000, 4097};
+    struct err none = ERR_INIT;
+    for (size_t i = 0; k > 0 && i < NGROUPINGS; i++) {
+        uint32_t *nodes, nnodes, sum = 0;
+        if (algo_nodes_parse(groupings[i], &nodes, &nnodes, &none)) return false;
+        for (uint32_t j = 0; j < nnodes; j++)
+            sum += nodes[j];
+        if (sum == args->nranks && --k == 0) {
+            args->nodes = nodes;
+            args->nnodes = nnodes;
+            return true;
+        }
+        free(nodes);
+    }
+    return k == 0;
+}
+
+enum { CUTS = 5, MODES = 3, COUNTS = 9 };
+static const uint32_t cuts[CUTS][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 1}, {3, 2}};
+
+/* What goes on from row to row. */
+struct walk {
+    struct rank *rk;
+    struct job *job;
+    uint8_t *in, *out;
+    uint32_t index, tag, turn;
+};
+
+/* All points of a row for one root and grouping, all of them or each K-th. */
+static int each_call(struct walk *walk, const struct algo *algo, const struct algo_args *args,
+                     struct err *err)
+{
+    static const enum wire_mode modes[MODES] = {WIRE_STAGED, WIRE_PULL, WIRE_LL};
+    const struct coll *coll = coll_get(algo->coll);
+    uint32_t n = args->nranks, places = coll_in_place(coll) ? 2 : 1;
+    const size_t counts[COUNTS] = {0, 1, n - 1, n, n + 1, 127, 129, 1000, 4097};
+    uint32_t ncounts = coll->empty ? 1 : COUNTS;
+    for (uint32_t i = 0; i < CUTS * MODES * places * ncounts; i++) {
+        uint32_t c = i % ncounts, place = i / ncounts % places, rest = i / ncounts / places;
+        struct point point = {.algo = algo,
+                              .args = *args,
+                              .mode = modes[rest % MODES],
+                              .in_place = place,
+                              .count = counts[c],
+                              .passes = 3 + walk->turn % 2,
+                              .dtype = (enum dtype)(walk->turn % DT_COUNT),
+                              .op = (enum redop)(walk->turn / DT_COUNT % OP_COUNT),
+                              .tag = ++walk->tag};
+        point.args.channels = cuts[rest / MODES][0];
+        point.args.parts = cuts[rest / MODES][1];
+        walk->turn++;
+        if (walk->index++ % walk->job->every != 0) continue;
+        rank_says(walk->rk, "matrix %s %s, %u ranks, case %u", coll->name, algo->name, n,
+                  point.tag);
+        if (coll->uneven) point.traffic = draw_traffic(&point);
+        int bad = run_point(walk->rk, walk->job, &point, walk->in, walk->out, err);
+        free(point.traffic);
+        if (bad) return -1;
+    }
+    return 0;
+}
+
+static int each_point(struct walk *walk, struct err *err)
+{
+    uint32_t n = walk->rk->nranks;
     const uint32_t roots[] = {0, n / 2, n - 1};
     size_t nalgos;
     const struct algo *algos = algo_table(&nalgos);
     for (size_t a = 0; a < nalgos; a++) {
         uint32_t nroots = coll_get(algos[a].coll)->rooted ? (n > 2 ? 3 : n) : 1;
-        for (uint32_t i = 0; i < nroots * 5 * 3 * 2 * 9; i++) {
-            uint32_t c = i % 9, place = i / 9 % 2, m = i / 18 % 3, p = i / 54 % 5;
-            struct point point = {.algo = &algos[a],
-                                  .args = {n, roots[i / 270], parts[p][0], parts[p][1]},
-                                  .mode = modes[m],
-                                  .in_place = place,
-                                  .count = counts[c],
-                                  .passes = 3 + turn % 2,
-                                  .dtype = (enum dtype)(turn % DT_COUNT),
-                                  .op = (enum redop)(turn / DT_COUNT % OP_COUNT),
-                                  .tag = ++tag};
-            turn++;
-            if (index++ % job->every != 0) {
-                continue;
-            }
-            rank_says(rk, "matrix %s %s, %u ranks, case %u", coll_get(algos[a].coll)->name,
-                      algos[a].name, n, tag);
-            if (run_point(rk, job, &point, in, out, err)) {
-                return -1;
+        for (uint32_t r = 0; r < nroots; r++) {
+            struct algo_args args = {.nranks = n, .root = roots[r]};
+            for (uint32_t k = 0; (k == 0 || algos[a].grouped) && group_ranks(&args, k); k++) {
+                int bad = each_call(walk, &algos[a], &args, err);
+                free((void *)args.nodes);
+                args.nodes = NULL;
+                if (bad) return -1;
             }
         }
-        turn += 4; /* so that types and counts do not march in step */
+        walk->turn += 4; /* so that types and counts do not march in step */
     }
     return 0;
 }
@@ -242,7 +350,8 @@ static int rank_main(struct rank *rk, struct err *err)
 {
     struct job *job = world_blob(rk->world);
     uint8_t *in = rank_alloc(rk, MOST_BYTES, err), *out = rank_alloc(rk, MOST_BYTES, err);
-    return in && out ? each_point(rk, job, in, out, err) : -1;
+    struct walk walk = {.rk = rk, .job = job, .in = in, .out = out, .index = rk->nranks};
+    return in && out ? each_point(&walk, err) : -1;
 }
 
 static int run_ranks(const struct options *options, uint32_t n, char **argv, uint64_t *total)

@@ -92,7 +92,7 @@ static size_t try_wrong(const struct try *try)
     size_t wrong = 0, count = args->block_count;
     struct data_bad bad;
     for (uint32_t b = 0; b < coll_blocks(try->coll, BUF_OUT, n); b++) {
-        struct promise promise = coll_after(try->coll, args->root, rank, b);
+        struct promise promise = coll_after(try->coll, n, args->root, rank, b);
         const uint8_t *at = (const uint8_t *)mpi_result(args) + b * try->block_bytes;
         uint64_t first = promise.block * (uint64_t)count;
         wrong += promise.all ? data_check_reduced(at, args->dtype, try->data_op, n, first, count,

@@ -498,7 +498,10 @@ static bool try_call(const struct call *call, const struct net_args *extra,
                      struct net_result *result)
 {
     struct err err = ERR_INIT;
-    struct algo_args args = {call->nranks, call->root, call->channels, call->parts};
+    struct algo_args args = {.nranks = call->nranks,
+                             .root = call->root,
+                             .channels = call->channels,
+                             .parts = call->parts};
     const struct algo *algo = algo_find(call->coll, call->algo, &err);
     cr_assert(algo, "%s", err.text);
     struct sched *sched = algo_build(algo, &args, false, &err);
@@ -514,7 +517,15 @@ static bool try_call(const struct call *call, const struct net_args *extra,
     struct net_args net = extra ? *extra : plain_args(0);
     net.slots = net.slots < linked->least_depth ? linked->least_depth : net.slots;
     net.block_bytes = coll_block_count(coll_get(call->coll), call->nranks, call->size, 1);
+    uint32_t n = call->nranks;
+    double *shares = mem_calloc((size_t)n * n, sizeof *shares);
+    traffic_imbalance(n, 1, shares);
+    struct traffic *even = traffic_deal(n, shares, net.block_bytes * n * n);
+    if (sched->coll->uneven) net.traffic = even;
+    net.esize = 1;
     *result = run_linked(linked, &net);
+    free(shares);
+    free(even);
     linked_free(linked);
     sched_free(sched);
     return true;
@@ -938,8 +949,10 @@ static void assert_sound(const struct call *call, const struct net_result *resul
     cr_assert_eq(result->nlog, result->messages);
     double least = coll_get(call->coll)->busbw_factor(call->nranks) * (double)call->size;
     double each = least * call->nranks;
-    if (call->nranks > 1 && call->coll == COLL_BROADCAST) {
-        each = least * (call->nranks - 1); /* the root receives nothing */
+    if (call->coll == COLL_BROADCAST || call->coll == COLL_REDUCE) {
+        each = least * (call->nranks - 1); /* the root receives, or sends, nothing */
+    } else if (coll_get(call->coll)->rooted) {
+        each = least; /* all that the root has or wants */
     }
     if (call->nranks > 1) {
         cr_assert((double)result->bytes >= each - 1, "%s of %zu B on %u ranks moved %llu B",

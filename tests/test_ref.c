@@ -63,9 +63,10 @@ Test(ref, what_mpi_lacks_has_a_reason)
                                 .dtype = (enum dtype)(i / 2 / OP_COUNT % DT_COUNT),
                                 .coll = (enum coll_id)(i / 2 / OP_COUNT / DT_COUNT),
                                 .block_count = 1};
-        bool reduces = args.coll == COLL_ALLREDUCE || args.coll == COLL_REDUCE_SCATTER;
+        bool reduces = coll_get(args.coll)->reduces;
         const char *word = args.dtype == DT_BFLOAT16                       ? "type"
                            : reduces && args.op == OP_AVG                  ? "average"
+                           : args.coll > COLL_BROADCAST                    ? "not known"
                            : args.coll == COLL_BROADCAST && !args.in_place ? "in place"
                                                                            : NULL;
         const char *reason = mpi_lacks(NULL, &args);

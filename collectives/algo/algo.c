@@ -3,9 +3,13 @@
 #include "algo/algo.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "algo/builders.h"
+#include "base/mem.h"
+
+enum { MOST_GROUPED = 1 << 20 };
 
 /* Parts per block: the share of each channel in `parts` pieces; where the block is the whole
  * buffer and every rank owns a share of it, n times as many. */
@@ -19,31 +23,57 @@ static uint32_t per_block(const struct algo_args *args)
     return pieces(args);
 }
 
+/* A row: operation, name, symmetry, default channels, paper; what it does; its cut, its builder. */
+#define ROW(coll_, name_, symmetry_, channels_, paper_, what_, nparts_, build_, ...)               \
+    {                                                                                              \
+        .coll = (coll_), .name = (name_), .symmetry = (symmetry_), .channels = (channels_),        \
+        .paper = (paper_), .what = (what_), .nparts = (nparts_), .build = (build_), __VA_ARGS__    \
+    }
+
 static const struct algo table[] = {
-    {COLL_ALLREDUCE, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
-     "reduce-scatter and all-gather round a ring: least bytes, 2(n-1) steps", per_rank,
-     ring_allreduce},
-    {COLL_ALLREDUCE, "tree", SYM_NONE, 2, "Sanders, Speck, Traeff 2009",
-     "up and down two complementary binary trees: about 2 log2 n steps", per_block, tree_allreduce},
-    {COLL_ALLREDUCE, "oneshot", SYM_NONE, 1, "direct exchange",
-     "all send all to all, everyone adds in rank order: one round", per_block, oneshot_allreduce},
-    {COLL_ALLREDUCE, "twoshot", SYM_SHIFT, 1, "direct exchange; Rabenseifner 2004",
-     "each rank adds its share of all, then sends it to all: two rounds", per_rank,
-     twoshot_allreduce},
-    {COLL_ALLGATHER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
-     "blocks go round a ring: n-1 steps", per_block, ring_allgather},
-    {COLL_REDUCE_SCATTER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
-     "partial sums go round a ring: n-1 steps", per_block, ring_reduce_scatter},
-    {COLL_ALLTOALL, "pairwise", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
-     "n rounds, each rank swaps blocks with one partner", per_block, pairwise_alltoall},
-    {COLL_ALLTOALL, "direct", SYM_SHIFT, 1, "direct exchange",
-     "all sends at once, then all receives", per_block, direct_alltoall},
-    {COLL_BROADCAST, "binomial", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
-     "ranks that have the data double each round: log2 n steps", per_block, binomial_broadcast},
-    {COLL_BROADCAST, "chain", SYM_NONE, 1, "Traeff, Ripke 2008",
-     "pieces go down a chain of ranks: one copy per rank, pipelined", per_block, chain_broadcast},
+    ROW(COLL_ALLREDUCE, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+        "reduce-scatter and all-gather round a ring: least bytes, 2(n-1) steps", per_rank,
+        ring_allreduce),
+    ROW(COLL_ALLREDUCE, "tree", SYM_NONE, 2, "Sanders, Speck, Traeff 2009",
+        "up and down two complementary binary trees: about 2 log2 n steps", per_block,
+        tree_allreduce),
+    ROW(COLL_ALLREDUCE, "oneshot", SYM_NONE, 1, "direct exchange",
+        "all send all to all, everyone adds in rank order: one round", per_block,
+        oneshot_allreduce),
+    ROW(COLL_ALLREDUCE, "twoshot", SYM_SHIFT, 1, "direct exchange; Rabenseifner 2004",
+        "each rank adds its share of all, then sends it to all: two rounds", per_rank,
+        twoshot_allreduce),
+    ROW(COLL_ALLGATHER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+        "blocks go round a ring: n-1 steps", per_block, ring_allgather),
+    ROW(COLL_REDUCE_SCATTER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
+        "partial sums go round a ring: n-1 steps", per_block, ring_reduce_scatter),
+    ROW(COLL_ALLTOALL, "pairwise", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
+        "n rounds, each rank swaps blocks with one partner", per_block, pairwise_alltoall),
+    ROW(COLL_ALLTOALL, "direct", SYM_SHIFT, 1, "direct exchange",
+        "all sends at once, then all receives", per_block, direct_alltoall),
+    ROW(COLL_BROADCAST, "binomial", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
+        "ranks that have the data double each round: log2 n steps", per_block, binomial_broadcast),
+    ROW(COLL_BROADCAST, "chain", SYM_NONE, 1, "Traeff, Ripke 2008",
+        "pieces go down a chain of ranks: one copy per rank, pipelined", per_block,
+        chain_broadcast),
+    ROW(COLL_REDUCE, "direct", SYM_NONE, 1, "direct exchange",
+        "all send to the root, which adds in rank order: one round", per_block, direct_reduce),
+    ROW(COLL_GATHER, "direct", SYM_NONE, 1, "direct exchange",
+        "all send their block to the root: one round", per_block, direct_gather),
+    ROW(COLL_SCATTER, "direct", SYM_NONE, 1, "direct exchange",
+        "the root sends each rank its block: one round", per_block, direct_scatter),
+    ROW(COLL_SENDRECV, "shift", SYM_SHIFT, 1, "direct exchange", "each rank sends to the next",
+        per_block, shift_sendrecv),
+    ROW(COLL_ALLTOALLV, "pairwise", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
+        "n rounds, each rank swaps blocks with one partner", per_block, pairwise_alltoall),
+    ROW(COLL_ALLTOALLV, "direct", SYM_SHIFT, 1, "direct exchange",
+        "all sends at once, then all receives", per_block, direct_alltoall),
+    ROW(COLL_BARRIER, "dissemination", SYM_SHIFT, 1, "Hensgen, Finkel, Manber 1988",
+        "in round k each tells the one 2^k further whom it has heard of: log2 n rounds", per_block,
+        dissemination_barrier),
 };
 
+#undef ROW
 enum { NALGOS = sizeof table / sizeof *table };
 
 const struct algo *algo_table(size_t *count)
@@ -80,6 +110,13 @@ int algo_check(const struct algo_args *args, struct err *err)
         bad |= err_add(err, ERR_USAGE, "root %u is no rank: with %u ranks it is 0 to %u",
                        args->root, args->nranks, args->nranks - 1);
     }
+    uint64_t grouped = 0;
+    for (uint32_t k = 0; k < args->nnodes; k++)
+        grouped += args->nodes[k];
+    if (args->nnodes && grouped != args->nranks) {
+        bad |= err_add(err, ERR_USAGE, "the nodes have %llu ranks in all; there are %u ranks",
+                       (unsigned long long)grouped, args->nranks);
+    }
     if (args->channels == 0 || args->channels > 4096 || args->parts == 0) {
         bad |= err_add(err, ERR_USAGE,
                        "%u channels with %u parts: channels are 1 to 4096, parts at least 1",
@@ -92,6 +129,47 @@ int algo_check(const struct algo_args *args, struct err *err)
                     args->nranks, args->channels, args->parts);
     }
     return bad;
+}
+
+/* One group of the list, "4" or "2x4": its end, or NULL. */
+static const char *read_group(const char *text, unsigned long long *times, unsigned long long *size)
+{
+    char *end;
+    if (*text < '0' || *text > '9') return NULL;
+    *times = 1;
+    *size = strtoull(text, &end, 10);
+    if (*end == 'x' && end[1] >= '0' && end[1] <= '9') {
+        *times = *size;
+        *size = strtoull(end + 1, &end, 10);
+    }
+    bool fits = *times >= 1 && *size >= 1 && *times <= MOST_GROUPED && *size <= MOST_GROUPED;
+    return fits && (*end == '+' || *end == '\0') ? end : NULL;
+}
+
+int algo_nodes_parse(const char *text, uint32_t **nodes, uint32_t *nnodes, struct err *err)
+{
+    size_t count = 0, cap = 0;
+    unsigned long long times, size, ranks = 0;
+    uint32_t *list = NULL;
+    const char *at = text;
+    do {
+        at = read_group(at, &times, &size);
+        ranks += at ? times * size : 0;
+        for (; at && ranks <= MOST_GROUPED && times > 0; times--) {
+            MEM_GROW(list, count, cap);
+            list[count++] = (uint32_t)size;
+        }
+    } while (at && ranks <= MOST_GROUPED && *at++ == '+');
+    if (!at || ranks > MOST_GROUPED) {
+        free(list);
+        return err_add(err, ERR_USAGE,
+                       "--nodes %s: not a list of node sizes such as 2+3 or 2x4 (2 nodes of 4 "
+                       "ranks), 1 rank or more each, %d in all at most",
+                       text, MOST_GROUPED);
+    }
+    *nodes = list;
+    *nnodes = (uint32_t)count;
+    return 0;
 }
 
 struct sched *algo_build(const struct algo *algo, const struct algo_args *args, bool unroll,
@@ -136,6 +214,12 @@ static const struct range_row ranges[] = {
     {COLL_ALLTOALL, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
     {COLL_BROADCAST, ANY, UINT32_MAX, 256 << 10, "binomial", 1, 1},
     {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
+    {COLL_REDUCE, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_GATHER, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_SENDRECV, ANY, UINT32_MAX, SIZE_MAX, "shift", 1, 1},
+    {COLL_ALLTOALLV, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_BARRIER, ANY, UINT32_MAX, SIZE_MAX, "dissemination", 1, 1},
 };
 
 static bool holds(const struct range_row *row, enum coll_id coll, uint32_t nranks, size_t size,

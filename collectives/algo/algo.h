@@ -10,6 +10,8 @@ struct algo_args {
     uint32_t nranks, root;
     uint32_t channels; /* >= 1: independent copies of the pattern on their own share of the data */
     uint32_t parts;    /* >= 1: pieces that each channel's share is cut into further */
+    uint32_t nnodes;   /* node groups of consecutive ranks; 0: all ranks are one node */
+    const uint32_t *nodes; /* .. ranks in each, >= 1, nranks in all; borrowed */
 };
 
 struct algo {
@@ -23,6 +25,7 @@ struct algo {
     uint32_t (*nparts)(const struct algo_args *args);
     /* Emits the program of `rank`. */
     void (*build)(struct prog *prog, const struct algo_args *args, uint32_t rank);
+    bool grouped; /* looks at the node groups */
 };
 
 /* All rows, in listing order. */
@@ -34,6 +37,10 @@ const struct algo *algo_find(enum coll_id coll, const char *name, struct err *er
 /* Arguments in range: root < nranks, channels and parts >= 1, no more than 2^31 chunks. Adds a
  * sentence for each broken rule; 0 or -1. */
 int algo_check(const struct algo_args *args, struct err *err);
+
+/* Reads node groups: "2+3" (ranks of each) or "2x4" (2 nodes of 4 ranks), or both: "2x4+1". 0 with
+ * *nodes (freed with free()) and *nnodes >= 1, or -1 with a sentence (ERR_USAGE). */
+int algo_nodes_parse(const char *text, uint32_t **nodes, uint32_t *nnodes, struct err *err);
 
 /* Builds the schedule: one relative program if the row says so and `unroll` is false, else one
  * program per rank. Arguments are checked (root < nranks, channels and parts >= 1, nranks >= 1,

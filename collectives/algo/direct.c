@@ -16,9 +16,7 @@ void copy_all(struct prog *prog, uint32_t chunks)
     }
 }
 
-/* ((x0 + x1) + x2) + .. with the own input in its turn; partial sums in scratch, the last in the
- * output. */
-static void add_in_rank_order(struct prog *prog, uint32_t n, uint32_t rank, uint32_t c)
+void add_in_rank_order(struct prog *prog, uint32_t n, uint32_t rank, uint32_t c)
 {
     struct ref sum = ref_in(c);
     if (rank > 0) {

@@ -4,6 +4,7 @@
  * messages are posted and released. See exec.h. */
 #include "exec/exec.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -44,6 +45,9 @@ struct exec {
     uint64_t *wire_base; /* per wire: its message number at the start of the operation */
     uint32_t nwires;
     struct layout layout[2]; /* input, output */
+    struct layout most;      /* one block as long as the longest of any rank: what all agree on */
+    size_t *offsets[2];      /* of uneven blocks; else NULL */
+    struct range **theirs;   /* .. then by group rank: where the peer's chunks lie, as `chunks` */
     struct range *chunks[3]; /* per buffer kind: whole chunks; scratch: place and longest slice */
     uint32_t nchunks[3];
     size_t scratch_bytes, plane_bytes;
@@ -75,7 +79,7 @@ static struct range slice(const struct exec *exec, uint32_t buf, uint32_t chunk,
     uint32_t kind = kind_of(buf), c = chunk + i;
     c = c >= exec->nchunks[kind] ? c - exec->nchunks[kind] : c;
     struct range whole = exec->chunks[kind][c];
-    struct range range = range_slice(whole, exec->layout[0].slice_bytes, pass);
+    struct range range = range_slice(whole, exec->most.slice_bytes, pass);
     if (kind == BUF_SCRATCH) { /* every pass uses the same place */
         range.off = (buf - BUF_SCRATCH) * exec->plane_bytes + whole.off;
     }
@@ -85,6 +89,18 @@ static struct range slice(const struct exec *exec, uint32_t buf, uint32_t chunk,
 static void *own_at(const struct exec *exec, uint32_t buf, size_t off)
 {
     return (uint8_t *)exec->own.base[kind_of(buf)] + off;
+}
+
+/* The same in the memory of group rank `peer`. */
+static struct range peer_slice(const struct exec *exec, uint32_t peer, uint32_t buf, uint32_t chunk,
+                               uint32_t i, uint64_t pass)
+{
+    if (!exec->theirs) {
+        return slice(exec, buf, chunk, i, pass);
+    }
+    uint32_t c = (chunk + i) % exec->nchunks[buf];
+    struct range whole = exec->theirs[peer][buf * exec->nchunks[BUF_IN] + c];
+    return range_slice(whole, exec->most.slice_bytes, pass);
 }
 
 /* Bytes that the record's message or value has in a pass. */
@@ -157,7 +173,7 @@ static const void *arrival(const struct exec *exec, uint32_t k, const struct lst
     const struct lwire *wire = &exec->lwires[step->wire];
     if (wire->mode == WIRE_PULL) {
         struct pull_ref ref = exec->refs[k];
-        struct range from = slice(exec, ref.buf, ref.chunk, i, pass);
+        struct range from = peer_slice(exec, wire->peer, ref.buf, ref.chunk, i, pass);
         return (const uint8_t *)exec->peers[wire->peer].base[kind_of(ref.buf)] + from.off;
     }
     if (wire->mode == WIRE_PUSH) { /* it is already where it belongs */
@@ -171,7 +187,7 @@ static void *departure(const struct exec *exec, uint32_t k, const struct lstep *
 {
     const struct lwire *wire = &exec->lwires[step->wire];
     if (wire->mode == WIRE_PUSH) {
-        struct range to = slice(exec, step->dst_buf, step->dst, i, pass);
+        struct range to = peer_slice(exec, wire->peer, step->dst_buf, step->dst, i, pass);
         return (uint8_t *)exec->peers[wire->peer].base[kind_of(step->dst_buf)] + to.off;
     }
     return wire->mode == WIRE_PULL ? NULL : (uint8_t *)exec->place[k] + off;
@@ -549,7 +565,7 @@ static uint32_t default_depth(const struct linked *linked)
     return depth > linked->least_depth ? depth : linked->least_depth;
 }
 
-size_t exec_slice(const struct linked *linked, size_t block_bytes)
+size_t exec_slice(const struct linked *linked)
 {
     static const size_t slices[WIRE_MODE_COUNT] = {STAGED_SLICE, PULL_SLICE, PULL_SLICE, LL_SLICE};
     size_t most = slices[mode_of(linked)];
@@ -565,43 +581,78 @@ size_t exec_slice(const struct linked *linked, size_t block_bytes)
         size_t share = SLOT_BUDGET / default_depth(linked) / (sends ? sends : 1);
         most = share < most ? share / LAYOUT_GRANULE * LAYOUT_GRANULE : most;
     }
-    (void)block_bytes;
     return most > LAYOUT_GRANULE ? most : LAYOUT_GRANULE;
+}
+
+/* A buffer as `rank` has it. */
+static struct layout layout_of(const struct exec *exec, uint32_t buf, const size_t *offsets)
+{
+    struct layout layout = exec->most;
+    layout.nblocks = coll_blocks(exec->sched->coll, (enum buf)buf, exec->sched->nranks);
+    layout.offsets = offsets;
+    return layout;
+}
+
+/* Where the chunks of uneven blocks lie in the memory of group rank `rank`: input, then output. */
+static struct range *their_chunks(const struct exec *exec, uint32_t rank)
+{
+    struct range *table = mem_calloc(2 * (size_t)exec->nchunks[BUF_IN], sizeof *table), *at = table;
+    for (uint32_t buf = BUF_IN; buf <= BUF_OUT; buf++) {
+        size_t *offsets = traffic_offsets(exec->spec.traffic, (enum buf)buf, rank, exec->esize);
+        struct layout layout = layout_of(exec, buf, offsets);
+        for (uint32_t c = 0; c < exec->nchunks[buf]; c++) {
+            *at++ = chunk_whole(&layout, c / layout.nparts, c % layout.nparts);
+        }
+        free(offsets);
+    }
+    return table;
 }
 
 /* Chunk tables: where each chunk lies. Scratch chunks are as long as the buffer's, each with room
  * for one slice. */
+static void make_chunks(struct exec *exec, uint32_t buf, const struct layout *layout)
+{
+    exec->nchunks[buf] = layout->nblocks * layout->nparts;
+    exec->chunks[buf] = mem_calloc(exec->nchunks[buf], sizeof **exec->chunks);
+    size_t room = (layout_longest(&exec->most) + LAYOUT_GRANULE - 1) / LAYOUT_GRANULE;
+    for (uint32_t c = 0; c < exec->nchunks[buf]; c++) {
+        struct range *chunk = &exec->chunks[buf][c];
+        *chunk = chunk_whole(layout, c / layout->nparts, c % layout->nparts);
+        if (buf == BUF_SCRATCH) {
+            chunk->off = c * room * LAYOUT_GRANULE;
+        }
+    }
+    if (buf == BUF_SCRATCH) {
+        exec->plane_bytes = exec->nchunks[buf] * room * LAYOUT_GRANULE;
+        exec->scratch_bytes = exec->sched->nplanes * exec->plane_bytes;
+    }
+}
+
 static void make_layouts(struct exec *exec)
 {
     const struct exec_spec *spec = &exec->spec;
-    const struct sched *sched = exec->sched;
-    size_t block = spec->block_count * exec->esize;
-    size_t slice_bytes = spec->slice_bytes ? spec->slice_bytes : exec_slice(spec->linked, block);
-    slice_bytes = (slice_bytes + LAYOUT_GRANULE - 1) / LAYOUT_GRANULE * LAYOUT_GRANULE;
+    const struct traffic *traffic = spec->traffic;
+    size_t slice_bytes = spec->slice_bytes ? spec->slice_bytes : exec_slice(spec->linked);
+    exec->most = (struct layout){
+        .nblocks = 1,
+        .nparts = exec->sched->nparts,
+        .granule = LAYOUT_GRANULE,
+        .block_bytes = (traffic ? traffic_longest(traffic) : spec->block_count) * exec->esize,
+        .slice_bytes = (slice_bytes + LAYOUT_GRANULE - 1) / LAYOUT_GRANULE * LAYOUT_GRANULE};
     for (uint32_t buf = BUF_IN; buf <= BUF_SCRATCH; buf++) {
-        struct layout layout = {.nblocks = coll_blocks(sched->coll, (enum buf)buf, sched->nranks),
-                                .nparts = sched->nparts,
-                                .granule = LAYOUT_GRANULE,
-                                .block_bytes = block,
-                                .slice_bytes = slice_bytes};
-        exec->nchunks[buf] = layout.nblocks * layout.nparts;
-        exec->chunks[buf] = mem_calloc(exec->nchunks[buf], sizeof **exec->chunks);
-        size_t room = (layout_longest(&layout) + LAYOUT_GRANULE - 1) / LAYOUT_GRANULE;
-        for (uint32_t c = 0; c < exec->nchunks[buf]; c++) {
-            struct range *chunk = &exec->chunks[buf][c];
-            *chunk = chunk_whole(&layout, c / layout.nparts, c % layout.nparts);
-            if (buf == BUF_SCRATCH) {
-                chunk->off = c * room * LAYOUT_GRANULE;
-            }
+        if (traffic && buf < BUF_SCRATCH) {
+            exec->offsets[buf] = traffic_offsets(traffic, (enum buf)buf, spec->me, exec->esize);
         }
-        if (buf == BUF_SCRATCH) {
-            exec->plane_bytes = exec->nchunks[buf] * room * LAYOUT_GRANULE;
-            exec->scratch_bytes = sched->nplanes * exec->plane_bytes;
-        } else {
-            exec->layout[buf] = layout;
-        }
+        struct layout layout = layout_of(exec, buf, buf < BUF_SCRATCH ? exec->offsets[buf] : NULL);
+        make_chunks(exec, buf, &layout);
+        if (buf < BUF_SCRATCH) exec->layout[buf] = layout;
     }
-    exec->passes = layout_passes(&exec->layout[0]);
+    if (traffic) {
+        exec->theirs = mem_calloc(exec->sched->nranks, sizeof *exec->theirs);
+        for (uint32_t r = 0; r < exec->sched->nranks; r++)
+            exec->theirs[r] = their_chunks(exec, r);
+    }
+    exec->passes = layout_passes(&exec->most);
     exec->stream =
         layout_bytes(&exec->layout[0]) + layout_bytes(&exec->layout[1]) > 2 * STREAM_BYTES;
 }
@@ -668,7 +719,7 @@ static size_t longest_message(const struct exec *exec)
     for (uint32_t r = 0; r < exec->nsteps; r++) {
         most = exec->steps[r].nchunks > most ? exec->steps[r].nchunks : most;
     }
-    return most * layout_longest(&exec->layout[0]);
+    return most * layout_longest(&exec->most);
 }
 
 static int open_wires(struct exec *exec, struct err *err)
@@ -701,6 +752,9 @@ struct exec *exec_open(const struct exec_spec *spec, struct err *err)
         err_add(err, ERR_USAGE, "pull wires need buffers that peers can map; these are private");
         return NULL;
     }
+    const struct coll *coll = spec->linked->sched->coll;
+    assert(coll->uneven == (spec->traffic != NULL));
+    assert(coll_in_place(coll) || !spec->linked->opts.in_place);
     struct exec *exec = mem_calloc(1, sizeof *exec);
     exec->spec = *spec;
     exec->sched = spec->linked->sched;
@@ -741,6 +795,12 @@ void exec_close(struct exec *exec)
     for (int buf = 0; buf < 3; buf++) {
         free(exec->chunks[buf]);
     }
+    for (uint32_t r = 0; exec->theirs && r < exec->sched->nranks; r++) {
+        free(exec->theirs[r]);
+    }
+    free(exec->theirs);
+    free(exec->offsets[BUF_IN]);
+    free(exec->offsets[BUF_OUT]);
     free(exec->steps);
     free(exec->lanes);
     free(exec->lwires);

@@ -10,6 +10,7 @@
 #include "sched/link.h"
 #include "sched/msglog.h"
 #include "sched/trace.h"
+#include "sched/traffic.h"
 
 struct exec;
 
@@ -24,15 +25,16 @@ struct exec_spec {
     bool shared;    /* both lie in the own extent: peers may map them */
     enum dtype dtype;
     enum redop op;
-    size_t block_count; /* elements per block */
-    size_t slice_bytes; /* most bytes of a chunk per pass; 0: chosen by exec_slice */
-    uint32_t depth;     /* messages of room per wire; 0: chosen; raised to linked->least_depth */
-    bool keep_log;      /* record every message: see exec_log */
-    bool keep_trace;    /* record when each step ran: see exec_trace */
+    size_t block_count;            /* elements per block; alltoallv: not looked at, */
+    const struct traffic *traffic; /* .. but this: elements per pair; else NULL; borrowed */
+    size_t slice_bytes;            /* most bytes of a chunk per pass; 0: chosen by exec_slice */
+    uint32_t depth;  /* messages of room per wire; 0: chosen; raised to linked->least_depth */
+    bool keep_log;   /* record every message: see exec_log */
+    bool keep_trace; /* record when each step ran: see exec_trace */
 };
 
 /* A slice that suits the mode: whole chunks where peers read them in place, slot-sized else. */
-size_t exec_slice(const struct linked *linked, size_t block_bytes);
+size_t exec_slice(const struct linked *linked);
 
 /* Opens a handle; every member of the group calls it. Peers' memory is mapped and prefaulted.
  * In place only the larger buffer is looked at, `in` for reduce_scatter and `out` for the others;

@@ -21,17 +21,101 @@ static double factor_one(uint32_t n)
     return 1.0;
 }
 
+static double factor_none(uint32_t n)
+{
+    (void)n;
+    return 0.0;
+}
+
 static const struct coll table[COLL_COUNT] = {
-    {COLL_ALLREDUCE, "allreduce", "all_reduce", true, false, false, false,
-     "every rank's output is the reduction of all inputs", "2(n-1)/n", factor_allreduce},
-    {COLL_ALLGATHER, "allgather", "all_gather", false, false, false, true,
-     "every rank's output is all inputs, in rank order", "(n-1)/n", factor_share},
-    {COLL_REDUCE_SCATTER, "reduce_scatter", "reduce_scatter", true, false, true, false,
-     "rank r's output is the reduction of all ranks' input blocks r", "(n-1)/n", factor_share},
-    {COLL_ALLTOALL, "alltoall", "alltoall", false, false, true, true,
-     "block s of rank r's output is block r of rank s's input", "(n-1)/n", factor_share},
-    {COLL_BROADCAST, "broadcast", "broadcast", false, true, false, false,
-     "every rank's output is the root's input", "1", factor_one},
+    {.id = COLL_ALLREDUCE,
+     .name = "allreduce",
+     .nccl = "all_reduce",
+     .reduces = true,
+     .promise = "every rank's output is the reduction of all inputs",
+     .busbw = "2(n-1)/n",
+     .busbw_factor = factor_allreduce},
+    {.id = COLL_ALLGATHER,
+     .name = "allgather",
+     .nccl = "all_gather",
+     .out_per_rank = true,
+     .promise = "every rank's output is all inputs, in rank order",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_REDUCE_SCATTER,
+     .name = "reduce_scatter",
+     .nccl = "reduce_scatter",
+     .reduces = true,
+     .in_per_rank = true,
+     .promise = "rank r's output is the reduction of all ranks' input blocks r",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_ALLTOALL,
+     .name = "alltoall",
+     .nccl = "alltoall",
+     .in_per_rank = true,
+     .out_per_rank = true,
+     .promise = "block s of rank r's output is block r of rank s's input",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_BROADCAST,
+     .name = "broadcast",
+     .nccl = "broadcast",
+     .rooted = true,
+     .root_in = true,
+     .promise = "every rank's output is the root's input",
+     .busbw = "1",
+     .busbw_factor = factor_one},
+    {.id = COLL_REDUCE,
+     .name = "reduce",
+     .nccl = "reduce",
+     .reduces = true,
+     .rooted = true,
+     .root_out = true,
+     .promise = "the root's output is the reduction of all inputs",
+     .busbw = "1",
+     .busbw_factor = factor_one},
+    {.id = COLL_GATHER,
+     .name = "gather",
+     .nccl = "gather",
+     .rooted = true,
+     .root_out = true,
+     .out_per_rank = true,
+     .promise = "the root's output is all inputs, in rank order",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_SCATTER,
+     .name = "scatter",
+     .nccl = "scatter",
+     .rooted = true,
+     .root_in = true,
+     .in_per_rank = true,
+     .promise = "rank r's output is block r of the root's input",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_SENDRECV,
+     .name = "sendrecv",
+     .nccl = "sendrecv",
+     .promise = "rank r's output is the input of the rank before it, r-1 (0: the last)",
+     .busbw = "1",
+     .busbw_factor = factor_one},
+    {.id = COLL_ALLTOALLV,
+     .name = "alltoallv",
+     .nccl = "alltoallv",
+     .in_per_rank = true,
+     .out_per_rank = true,
+     .uneven = true,
+     .promise = "as alltoall, with blocks of any lengths: --matrix, --imbalance",
+     .busbw = "(n-1)/n",
+     .busbw_factor = factor_share},
+    {.id = COLL_BARRIER,
+     .name = "barrier",
+     .nccl = "barrier",
+     .out_per_rank = true,
+     .empty = true,
+     .promise = "no rank is through before all have come: an allgather of nothing",
+     .busbw = "0",
+     .busbw_factor = factor_none},
 };
 
 const struct coll *coll_get(enum coll_id id)
@@ -46,6 +130,7 @@ static const struct {
 } mpi_names[] = {
     {"bcast", COLL_BROADCAST},
     {"reduce_scatter_block", COLL_REDUCE_SCATTER},
+    {"alltoall_v", COLL_ALLTOALLV},
 };
 
 static bool same(const char *text, size_t len, const char *name)
@@ -69,7 +154,7 @@ const struct coll *coll_find(const char *name, struct err *err)
     for (size_t i = 0; i < sizeof mpi_names / sizeof *mpi_names; i++) {
         if (same(word, len, mpi_names[i].name)) return &table[mpi_names[i].id];
     }
-    char valid[256] = "";
+    char valid[512] = "";
     for (size_t i = 0, at = 0; i < COLL_COUNT; i++) {
         at += (size_t)snprintf(valid + at, sizeof valid - at, "%s%s", i ? ", " : "", table[i].name);
     }
@@ -104,17 +189,25 @@ void coll_alias(const struct coll *coll, uint32_t rank, enum buf *buf, uint32_t 
 
 bool coll_has_input(const struct coll *coll, uint32_t root, uint32_t rank)
 {
-    return !coll->rooted || rank == root;
+    return !coll->root_in || rank == root;
 }
 
-struct promise coll_after(const struct coll *coll, uint32_t root, uint32_t rank, uint32_t block)
+struct promise coll_after(const struct coll *coll, uint32_t nranks, uint32_t root, uint32_t rank,
+                          uint32_t block)
 {
     struct promise promise = {.content = CONTENT_VALUE, .block = block, .rank = rank};
+    if (coll->root_out && rank != root) {
+        promise.content = CONTENT_FREE;
+        return promise;
+    }
     switch (coll->id) {
     case COLL_ALLREDUCE:
+    case COLL_REDUCE:
         promise.all = true;
         break;
     case COLL_ALLGATHER:
+    case COLL_GATHER:
+    case COLL_BARRIER:
         promise.block = 0;
         promise.rank = block;
         break;
@@ -123,11 +216,19 @@ struct promise coll_after(const struct coll *coll, uint32_t root, uint32_t rank,
         promise.all = true;
         break;
     case COLL_ALLTOALL:
+    case COLL_ALLTOALLV:
         promise.block = rank;
         promise.rank = block;
         break;
     case COLL_BROADCAST:
         promise.rank = root;
+        break;
+    case COLL_SCATTER:
+        promise.block = rank;
+        promise.rank = root;
+        break;
+    case COLL_SENDRECV:
+        promise.rank = (rank + nranks - 1) % nranks;
         break;
     case COLL_COUNT:
         break;
@@ -143,6 +244,7 @@ static uint32_t blocks_counted(const struct coll *coll, uint32_t nranks)
 size_t coll_block_count(const struct coll *coll, uint32_t nranks, size_t size, size_t esize)
 {
     size_t count = size / esize / blocks_counted(coll, nranks);
+    if (coll->empty) return 0;
     return count == 0 && size > 0 ? 1 : count;
 }
 

@@ -15,6 +15,12 @@ enum coll_id {
     COLL_REDUCE_SCATTER,
     COLL_ALLTOALL,
     COLL_BROADCAST,
+    COLL_REDUCE,
+    COLL_GATHER,
+    COLL_SCATTER,
+    COLL_SENDRECV,
+    COLL_ALLTOALLV,
+    COLL_BARRIER,
     COLL_COUNT
 };
 
@@ -29,9 +35,13 @@ struct coll {
     const char *name;    /* the word on the command line */
     const char *nccl;    /* the name in nccl-tests, e.g. "all_reduce" */
     bool reduces;        /* has an operator */
-    bool rooted;         /* has a root */
+    bool rooted;         /* has a root: at least one of the next two */
+    bool root_in;        /* the root alone has an input */
+    bool root_out;       /* the root alone has a result; the others' outputs are free */
     bool in_per_rank;    /* the input has one block per rank (else one block) */
     bool out_per_rank;   /* the output has one block per rank (else one block) */
+    bool uneven;         /* blocks differ in length: sched/traffic.h; has no placement in place */
+    bool empty;          /* blocks have no bytes: only the messages matter */
     const char *promise; /* one sentence for listings */
     const char *busbw;   /* the factor's formula, for headers */
     double (*busbw_factor)(uint32_t nranks); /* busbw = algbw * factor */
@@ -40,6 +50,12 @@ struct coll {
 /* The row of a collective; `id` must be valid. */
 const struct coll *coll_get(enum coll_id id);
 
+/* True when the operation can run in place. */
+static inline bool coll_in_place(const struct coll *coll)
+{
+    return !coll->uneven && !coll->empty;
+}
+
 /* The row by name (ours, nccl-tests' or MPI's spelling; "_perf" behind or "osu_" before it is
  * ignored); unknown: the valid list (ERR_USAGE), NULL. */
 const struct coll *coll_find(const char *name, struct err *err);
@@ -47,9 +63,10 @@ const struct coll *coll_find(const char *name, struct err *err);
 /* Blocks of a buffer for `nranks` ranks (scratch: the larger of the two). */
 uint32_t coll_blocks(const struct coll *coll, enum buf buf, uint32_t nranks);
 
-/* In place: the block of the output that the input's block `block` of `rank` lies on
- * (allreduce, alltoall, broadcast: the same; allgather: block `rank`), or, for reduce_scatter, the
- * other way round: output block 0 lies on input block `rank`. Gives one canonical (buf, block). */
+/* In place: the block of the output that the input's block `block` of `rank` lies on (as many
+ * blocks in both: the same one; allgather, gather: block `rank`), or, for reduce_scatter and
+ * scatter, the other way round: output block 0 lies on input block `rank`. Gives one canonical
+ * (buf, block). */
 void coll_alias(const struct coll *coll, uint32_t rank, enum buf *buf, uint32_t *block);
 
 /* What a chunk must hold: part p of input block `block` of `rank`, or the reduction of that part
@@ -64,14 +81,18 @@ struct promise {
 /* True when the input of `rank` holds data before the collective (else it may not be read). */
 bool coll_has_input(const struct coll *coll, uint32_t root, uint32_t rank);
 
-/* Content required afterwards of block `block` of `rank`'s output. The input must be UNCHANGED out
- * of place; in place only what lies outside the output is free. Cannot fail. */
-struct promise coll_after(const struct coll *coll, uint32_t root, uint32_t rank, uint32_t block);
+/* Content required afterwards of block `block` of `rank`'s output: a value, or FREE where the root
+ * alone has a result. The input must be UNCHANGED out of place; in place only what lies outside the
+ * output is free. Cannot fail. */
+struct promise coll_after(const struct coll *coll, uint32_t nranks, uint32_t root, uint32_t rank,
+                          uint32_t block);
 
 /* The bytes of a call: S as counted by algbw, and the block sizes that follow.
- *   allreduce, broadcast   S = the buffer of one rank
- *   allgather              S = the output, nranks blocks
- *   reduce_scatter, alltoall  S = the input, nranks blocks
+ *   allreduce, broadcast, reduce, sendrecv   S = the buffer of one rank
+ *   allgather, gather                        S = the output, nranks blocks
+ *   reduce_scatter, scatter, alltoall        S = the input, nranks blocks
+ *   alltoallv                                S = the input of a rank in the mean, nranks blocks
+ *   barrier                                  S = 0
  * Gives elements per block for a wanted S: rounded down to whole elements per block, at least one
  * per block when S > 0. */
 size_t coll_block_count(const struct coll *coll, uint32_t nranks, size_t size, size_t esize);

@@ -184,8 +184,8 @@ uint32_t sched_turn(const struct sched *sched, uint32_t buf)
 {
     const struct coll *coll = sched->coll;
     bool whole = !coll->in_per_rank && !coll->out_per_rank;
-    if (whole) {
-        return sched->nparts / sched->nranks;
+    if (whole) { /* each rank's own data, or shares of what is the same for all */
+        return coll->reduces || coll->rooted ? sched->nparts / sched->nranks : 0;
     }
     enum buf kind = buf >= BUF_SCRATCH ? BUF_SCRATCH : (enum buf)buf;
     return coll_blocks(coll, kind, sched->nranks) > 1 || sched->nranks == 1 ? sched->nparts : 0;

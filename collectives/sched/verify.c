@@ -137,7 +137,7 @@ int verify_all(const struct sched *sched, struct err *err)
         return -1;
     }
     int bad = 0;
-    for (int in_place = 0; in_place < 2 && !bad; in_place++) {
+    for (int in_place = 0; in_place <= coll_in_place(sched->coll) && !bad; in_place++) {
         bad = meaning_check(&pairs, in_place, err);
         for (int i = 0; i < 4 && !bad; i++) {
             struct link_opts opts = {

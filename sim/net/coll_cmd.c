@@ -29,11 +29,14 @@ struct request {
     double beta_Bps, gamma_Bps;
     struct opts_list algos;
     unsigned wire;
-    const char *dtype_name, *redop_name, *json, *csv, *log, *trace;
+    const char *dtype_name, *redop_name, *json, *csv, *log, *trace, *node_text, *matrix;
+    double imbalance;
     bool overwrite;
     const struct coll *coll; /* from here on found, not read */
     enum dtype dtype;
     enum redop redop;
+    uint32_t *nodes, nnodes; /* node groups */
+    double *shares;          /* alltoallv: of the traffic; else NULL */
 };
 
 enum { MOST = 1 << 30 }; /* ranks, channels, parts: far above what memory holds */
@@ -72,8 +75,12 @@ static const struct opts_row rows[] = {
         "multiplied from size to size, instead of --stepbytes", .min = 1, .max = UINT32_MAX),
     ROW("datatype", 'd', OPTS_STRING, dtype_name, "float", "TYPE", "element type"),
     ROW("op", 'o', OPTS_STRING, redop_name, "sum", "OP", "reduction operator"),
-    ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "root of a rooted operation", .min = 0,
-        .max = MOST),
+    ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "of broadcast, reduce, gather, scatter",
+        .min = 0, .max = MOST),
+    ROW("imbalance", 0, OPTS_DOUBLE, imbalance, "1", "F",
+        "alltoallv: rank 0 receives F times the mean, the others share the rest"),
+    ROW("matrix", 0, OPTS_STRING, matrix, NULL, "FILE",
+        "alltoallv: who sends which share to whom: a row of numbers per sender"),
     ROW("algo", 0, OPTS_LIST, algos, "auto", "NAME[,NAME]",
         "algorithms; auto takes the one that suits the size, all takes every one of the operation",
         .section = "The algorithm"),
@@ -83,6 +90,9 @@ static const struct opts_row rows[] = {
     ROW("parts", 0, OPTS_UINT, parts, NULL, "N",
         "pieces into which each channel's share is cut; without it, 1, or what auto chooses",
         .min = 1, .max = MOST),
+    ROW("nodes", 0, OPTS_STRING, node_text, NULL, "N+N..",
+        "node groups of neighbouring ranks for hierarchical algorithms, such as 2+3 or 2x4 (2 "
+        "nodes of 4); without it, all ranks are one node"),
     ROW("slice", 0, OPTS_SIZE, slice, "0", "SIZE",
         "most bytes of a chunk that one pass handles, a multiple of 64; 0: whole chunks, one pass"),
     ROW("json", 'J', OPTS_STRING, json, NULL, "FILE",
@@ -137,7 +147,8 @@ static int link_both(struct session *session, struct ready *ready, struct err *e
 {
     struct err why = ERR_INIT;
     int bad = 0;
-    for (int in_place = 0; in_place < 2; in_place++) {
+    int placements = coll_in_place(session->request.coll) ? 2 : 1;
+    for (int in_place = 0; in_place < placements; in_place++) {
         bad |= link_placement(&session->request, ready, in_place, &why, err);
     }
     if (!bad && !ready->linked[0] && !ready->linked[1]) {
@@ -166,7 +177,9 @@ static const struct ready *get_ready(struct session *session, const struct algo_
     struct algo_args args = {.nranks = (uint32_t)request->nranks,
                              .root = request->coll->rooted ? (uint32_t)request->root : 0,
                              .channels = choice->channels,
-                             .parts = choice->parts};
+                             .parts = choice->parts,
+                             .nnodes = request->nnodes,
+                             .nodes = request->nodes};
     MEM_GROW(session->ready, session->nready, session->cap);
     struct ready *ready = &session->ready[session->nready++];
     *ready = (struct ready){.choice = *choice};
@@ -259,6 +272,13 @@ static struct net_args net_args(const struct request *request)
     };
 }
 
+/* alltoallv's; else NULL. Freed with free(). */
+static struct traffic *deal_traffic(const struct request *request, size_t count)
+{
+    uint64_t n = request->nranks;
+    return request->shares ? traffic_deal((uint32_t)n, request->shares, count * n * n) : NULL;
+}
+
 static int simulate(struct session *session, const struct ready *ready, size_t count, bool in_place,
                     struct result *result, struct err *err)
 {
@@ -266,10 +286,18 @@ static int simulate(struct session *session, const struct ready *ready, size_t c
     const struct linked *linked = ready->linked[in_place];
     struct net_args args = net_args(request);
     args.slots = args.slots < linked->least_depth ? linked->least_depth : args.slots;
-    args.block_bytes = count * dtype_bytes(request->dtype);
+    args.esize = dtype_bytes(request->dtype);
+    args.block_bytes = count * args.esize;
+    struct traffic *traffic = deal_traffic(request, count);
+    if (traffic) {
+        args.traffic = traffic;
+        args.block_bytes = traffic_longest(traffic) * args.esize;
+    }
     args.keep_steps = session->trace.fd >= 0; /* of the first placement that runs */
     struct net_result net;
-    if (net_run(linked, &args, &net, err)) {
+    int failed = net_run(linked, &args, &net, err);
+    free(traffic);
+    if (failed) {
         return -1;
     }
     *result = blank_result(request, ready, count, in_place);
@@ -375,6 +403,43 @@ static void check_trace(const struct request *request, struct err *err)
     }
 }
 
+/* --nodes says how many ranks there are, if nothing else does. */
+static void read_nodes(struct request *request, const struct opts *opts, struct err *err)
+{
+    uint64_t sum = 0;
+    if (!request->node_text ||
+        algo_nodes_parse(request->node_text, &request->nodes, &request->nnodes, err))
+        return;
+    for (uint32_t k = 0; k < request->nnodes; k++)
+        sum += request->nodes[k];
+    if (opts_is_set(opts, "ranks") && sum != request->nranks) {
+        err_add(err, ERR_USAGE, "--nodes %s has %llu ranks in all, --ranks says %llu: give one",
+                request->node_text, (unsigned long long)sum, (unsigned long long)request->nranks);
+    }
+    request->nranks = sum;
+}
+
+static void read_traffic(struct request *request, const struct opts *opts, struct err *err)
+{
+    uint32_t n = (uint32_t)request->nranks;
+    bool factor = opts_is_set(opts, "imbalance");
+    if (!request->coll->uneven && (factor || request->matrix)) {
+        err_add(err, ERR_USAGE, "%s has equal blocks: --%s is for alltoallv", request->coll->name,
+                factor ? "imbalance" : "matrix");
+    } else if (factor && request->matrix) {
+        err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
+    } else if (!(request->imbalance >= 1 && request->imbalance <= n)) {
+        err_add(err, ERR_USAGE,
+                "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
+                request->imbalance, n);
+    } else if (request->matrix) {
+        request->shares = traffic_read(request->matrix, n, err);
+    } else if (request->coll->uneven) {
+        request->shares = mem_calloc((size_t)n * n, sizeof *request->shares);
+        traffic_imbalance(n, request->imbalance, request->shares);
+    }
+}
+
 /* All broken rules at once. */
 static int check_request(struct request *request, const struct opts *opts, struct err *err)
 {
@@ -388,6 +453,7 @@ static int check_request(struct request *request, const struct opts *opts, struc
     if (opts_is_set(opts, "size")) {
         request->sweep.min = request->sweep.max = request->size;
     }
+    read_nodes(request, opts, err);
     sweep_check(&request->sweep, err);
     struct net_args args = net_args(request);
     net_check(&args, err);
@@ -395,6 +461,9 @@ static int check_request(struct request *request, const struct opts *opts, struc
         err_add(err, ERR_USAGE, "--root is %llu; with %llu ranks it is 0 to %llu",
                 (unsigned long long)request->root, (unsigned long long)request->nranks,
                 (unsigned long long)request->nranks - 1);
+    }
+    if (err->count == 0) {
+        read_traffic(request, opts, err);
     }
     for (size_t i = 0; request->coll && i < request->algos.count; i++) {
         const char *name = request->algos.items[i];
@@ -509,6 +578,8 @@ static void session_release(struct session *session)
         sched_free(session->ready[i].sched);
     }
     free(session->ready);
+    free(session->request.nodes);
+    free(session->request.shares);
 }
 
 int coll_cmd(int argc, char **argv)
@@ -522,8 +593,7 @@ int coll_cmd(int argc, char **argv)
     if (opts.help) {
         opts_help(stdout, "commsim coll OPERATION [options]",
                   "Simulates a collective on one switch: the schedules that collbench runs, on a "
-                  "modelled clock. Operations: allreduce, allgather, reduce_scatter, alltoall, "
-                  "broadcast.",
+                  "modelled clock. Operations are those of `collbench list`.",
                   rows);
     } else if (!bad && !check_request(&session.request, &opts, &err)) {
         if (!open_outputs(&session, &err)) {

@@ -47,6 +47,7 @@ struct net {
     const struct sched *sched;
     const struct net_args *args;
     struct layout layouts[3]; /* of input, output, scratch planes */
+    size_t **offsets[2];      /* of input and output, per rank, of uneven blocks; else NULL */
     uint64_t passes;
     ps_t now_ps;
     struct queue queue;
@@ -79,13 +80,14 @@ static struct wire *wire_at(struct net *net, uint32_t rank, uint32_t index)
 static uint64_t slice_bytes(const struct net *net, uint32_t rank, uint32_t buf, uint32_t chunk,
                             uint32_t nchunks, uint64_t pass)
 {
-    const struct layout *layout = &net->layouts[buf < BUF_SCRATCH ? buf : BUF_SCRATCH];
-    uint32_t total = layout->nblocks * layout->nparts;
+    struct layout layout = net->layouts[buf < BUF_SCRATCH ? buf : BUF_SCRATCH];
+    if (buf < BUF_SCRATCH && net->offsets[buf]) layout.offsets = net->offsets[buf][rank];
+    uint32_t total = layout.nblocks * layout.nparts;
     struct ref ref = sched_ref(net->sched, rank, (struct ref){buf, chunk});
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < nchunks; i++) {
         uint32_t c = (uint32_t)(((uint64_t)ref.chunk + i) % total);
-        bytes += chunk_range(layout, c / layout->nparts, c % layout->nparts, pass).len;
+        bytes += chunk_range(&layout, c / layout.nparts, c % layout.nparts, pass).len;
     }
     return bytes;
 }
@@ -600,6 +602,11 @@ static void build_layouts(struct net *net)
         };
     }
     net->passes = layout_passes(&net->layouts[BUF_IN]);
+    for (int buf = BUF_IN; args->traffic && buf <= BUF_OUT; buf++) {
+        net->offsets[buf] = mem_calloc(net->sched->nranks, sizeof *net->offsets[buf]);
+        for (uint32_t r = 0; r < net->sched->nranks; r++)
+            net->offsets[buf][r] = traffic_offsets(args->traffic, (enum buf)buf, r, args->esize);
+    }
 }
 
 int net_check(const struct net_args *args, struct err *err)
@@ -646,6 +653,11 @@ static void net_release(struct net *net)
 {
     queue_release(&net->queue);
     share_release(&net->share);
+    for (int buf = BUF_IN; buf <= BUF_OUT; buf++) {
+        for (uint32_t r = 0; net->offsets[buf] && r < net->sched->nranks; r++)
+            free(net->offsets[buf][r]);
+        free(net->offsets[buf]);
+    }
     free(net->lane_base);
     free(net->lanes);
     free(net->wire_base);

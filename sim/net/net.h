@@ -26,6 +26,7 @@
 #include "sched/link.h"
 #include "sched/msglog.h"
 #include "sched/trace.h"
+#include "sched/traffic.h"
 
 struct net_args {
     ps_t alpha_ps;      /* latency of a message */
@@ -33,7 +34,9 @@ struct net_args {
     ps_t overhead_ps;   /* a lane is busy this long for each message it posts */
     double gamma_Bps;   /* bytes per second of recv_reduce, reduce and copy; 0: they take no time */
     uint32_t slots;     /* room of a wire in messages, >= 1 */
-    size_t block_bytes; /* bytes of a block of the collective */
+    size_t block_bytes; /* bytes of a block of the collective; alltoallv: of the longest */
+    const struct traffic *traffic; /* alltoallv: elements per pair, of `esize` bytes; else NULL */
+    size_t esize;
     size_t slice_bytes; /* most bytes of a chunk per pass, a multiple of LAYOUT_GRANULE; 0: all */
     bool keep_log, keep_steps;
 };

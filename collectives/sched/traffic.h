@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Who sends how much to whom in an all-to-all whose blocks differ in length (alltoallv). A schedule
+ * knows nothing of it: the same programs run on any traffic, only the layouts differ.
+ *
+ *     elements[from][to]       to 0   1   2        a rank's input is its row, block after block;
+ *                    from 0     4   0   1          its output is its column
+ *                         1     2   2   2 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "sched/coll.h"
+
+struct traffic {
+    uint32_t nranks;
+    uint64_t elements[]; /* nranks x nranks: from * nranks + to */
+};
+
+/* Shares of a traffic matrix, nranks x nranks numbers >= 0 of which one is > 0: row by row from a
+ * text file, set apart by blanks, commas or semicolons; # starts a comment. ERR_USAGE with file and
+ * line for what is no number, and for a number of rows or columns that is not nranks. NULL on
+ * error; freed with free(). */
+double *traffic_read(const char *path, uint32_t nranks, struct err *err);
+
+/* Fills shares[nranks x nranks] in which rank 0 receives `factor` times the mean, and the others
+ * share the rest evenly, as when a router of a mixture of experts favours one (MoE). `factor` is 1
+ * (even) to nranks (all to one). Every rank sends the same. */
+void traffic_imbalance(uint32_t nranks, double factor, double *shares);
+
+/* Deals `total` elements by the shares, rounded so that the sum is exact (largest remainders, the
+ * lowest pair first among equals). Freed with free(). */
+struct traffic *traffic_deal(uint32_t nranks, const double *shares, uint64_t total);
+
+/* Byte offsets of the blocks of `rank`'s input or output, nranks + 1; freed with free(). */
+size_t *traffic_offsets(const struct traffic *traffic, enum buf buf, uint32_t rank, size_t esize);
+
+/* Elements of the longest block, and of the largest input or output of any rank. */
+uint64_t traffic_longest(const struct traffic *traffic);
+uint64_t traffic_largest(const struct traffic *traffic, enum buf buf);
+
+/* Elements of `rank`'s input or output. */
+uint64_t traffic_sum(const struct traffic *traffic, enum buf buf, uint32_t rank);
