@@ -482,12 +482,13 @@ static void plan_root(struct plan *plan, const struct request *request, struct e
     }
 }
 
-static struct plan *plan_with_nodes(struct plan *plan, const struct request *request,
-                                    struct err *err)
+static struct plan *plan_with_nodes(struct plan *plan, const struct request *request)
 {
     uint32_t *nodes;
-    if (!request->nodes || algo_nodes_parse(request->nodes, &nodes, &plan->nnodes, err))
-        return plan;
+    struct err said = ERR_INIT; /* by read_nodes */
+    bool bad = request->nodes && algo_nodes_parse(request->nodes, &nodes, &plan->nnodes, &said);
+    err_release(&said);
+    if (!request->nodes || bad) return plan;
     size_t at;
     plan = plan_append(plan, nodes, plan->nnodes * sizeof *nodes, &at);
     plan->nodes_at = at;
@@ -593,7 +594,7 @@ struct plan *request_plan(const struct request *request, const struct opts *opts
     plan_root(plan, request, err);
     plan_place(plan, request, err);
     plan_measuring(plan, request, opts);
-    plan = plan_with_nodes(plan, request, err);
+    plan = plan_with_nodes(plan, request);
     plan = plan_with_shares(plan, request, opts, err);
     plan_aim(plan, request);
     if (request->trace) trace_check(plan, request->in_place && request->out_of_place, err);
