@@ -28,5 +28,6 @@ void check_fill(const struct check *check, uint64_t salt);
 void check_result(const struct check *check, uint64_t salt);
 
 /* A planted fault for tests: COLLBENCH_WRONG=RANK:ELEMENT makes that element of the rank's output
- * wrong before each check_result. 0, or -1 when it is not of this form. */
+ * wrong before each check_result; of a barrier, that the rank
+ * passes for one that never came. 0, or -1 when it is not of this form. */
 int check_plant(struct rank *rk, uint64_t *element, struct err *err);

@@ -142,9 +142,9 @@ int fit(const struct request *request, const struct opts *opts, const struct col
         struct fitted *fitted, struct err *err)
 {
     uint32_t cores = launch_cores();
-    *fitted =
-        (struct fitted){.asked = opts_is_set(opts, "ranks") || request->groups || request->nodes,
-                        .available = memory_available()};
+    *fitted = (struct fitted){.asked = opts_is_set(opts, "ranks") || request->groups ||
+                                       request->nodes || request->schedule,
+                              .available = memory_available()};
     fitted->wanted = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
     if (fitted->asked) fitted->wanted = (uint32_t)request->nranks;
     size_t limit = fitted->asked ? fitted->available : fitted->available / 2;

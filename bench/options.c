@@ -16,6 +16,8 @@
 #include "exec/place.h"
 #include "exec/transport.h"
 #include "sched/layout.h"
+#include "sched/msccl.h"
+#include "sched/verify.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
 #define MOST_BYTES (UINT64_C(1) << 60)
@@ -60,6 +62,8 @@ static const struct opts_row rows[] = {
     ROW("algo", 0, OPTS_LIST, algos, "auto", "NAME[,NAME]",
         "algorithms; auto takes the one that suits the size, all takes every one of the operation",
         .section = "The algorithm"),
+    ROW("schedule", 0, OPTS_STRING, schedule, NULL, "FILE",
+        "a schedule of your own, as MSCCL writes them (XML), in place of an algorithm"),
     ROW("channels", 0, OPTS_UINT, channels, NULL, "N",
         "independent copies of the pattern; without it, the algorithm's own number", .min = 1,
         .max = MOST_PIECES),
@@ -251,6 +255,29 @@ static void read_nodes(struct request *request, const struct opts *opts, struct 
     request->nranks = nranks;
 }
 
+/* --schedule says all about the algorithm, and how many ranks there are. */
+static void read_schedule(struct request *request, const struct opts *opts, struct err *err)
+{
+    static const char *const said[] = {"algo", "channels", "parts", "root", "nodes"};
+    if (!request->schedule) return;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        if (!opts_is_set(opts, said[i])) continue;
+        err_add(err, ERR_USAGE, "--%s is said by the file of --schedule: give one of them",
+                said[i]);
+    }
+    struct sched *sched = msccl_read(request->schedule, err);
+    if (!sched) return;
+    bool asked = opts_is_set(opts, "ranks") || request->groups;
+    if (asked && request->nranks != sched->nranks) {
+        err_add(err, ERR_USAGE, "--schedule %s is for %u ranks, --%s says %llu", request->schedule,
+                sched->nranks, request->groups ? "groups" : "ranks",
+                (unsigned long long)request->nranks);
+    }
+    request->nranks = sched->nranks;
+    request->root = sched->root;
+    sched_free(sched);
+}
+
 /* Things that cannot be had at once: at most one of each line's options. */
 static void check_conflicts(const struct request *request, struct err *err)
 {
@@ -362,6 +389,7 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
     }
     read_groups(request, opts, err);
     read_nodes(request, opts, err);
+    read_schedule(request, opts, err);
     check_conflicts(request, err);
     check_company(request, opts, err);
     check_cadence(request, opts, err);
@@ -496,6 +524,36 @@ static struct plan *plan_with_nodes(struct plan *plan, const struct request *req
     return plan;
 }
 
+/* The schedule of a file; placements in which it is not right are left out. */
+static struct plan *plan_with_drawn(struct plan *plan, const struct request *request,
+                                    struct err *err)
+{
+    struct err said = ERR_INIT; /* by read_schedule */
+    struct sched *sched = request->schedule ? msccl_read(request->schedule, &said) : NULL;
+    err_release(&said);
+    if (!sched) return plan;
+    if (sched->coll->id != plan->coll) {
+        err_add(err, ERR_USAGE, "--schedule %s is for %s, not for %s", request->schedule,
+                sched->coll->name, coll_get(plan->coll)->name);
+    }
+    struct err why = ERR_INIT;
+    for (int place = 0; place < NPLACES; place++)
+        plan->place[place] = plan->place[place] && !verify_sched(sched, place == IN_PLACE, &why);
+    if (!plan->place[OUT_OF_PLACE] && !plan->place[IN_PLACE]) err_move(err, &why);
+    err_release(&why);
+    char *path = realpath(request->schedule, NULL);
+    size_t at;
+    plan = plan_append(plan, path ? path : "", path ? strlen(path) + 1 : 1, &at);
+    plan->drawn_at = at;
+    plan->drawn_parts = sched->nparts;
+    plan->nalgos = 1;
+    plan->algos[0] = PLAN_ALGO_DRAWN;
+    snprintf(plan->drawn_name, sizeof plan->drawn_name, "%s", sched->name);
+    free(path);
+    sched_free(sched);
+    return plan;
+}
+
 /* Who sends how much to whom. */
 static struct plan *plan_with_shares(struct plan *plan, const struct request *request,
                                      const struct opts *opts, struct err *err)
@@ -596,6 +654,7 @@ struct plan *request_plan(const struct request *request, const struct opts *opts
     plan_measuring(plan, request, opts);
     plan = plan_with_nodes(plan, request);
     plan = plan_with_shares(plan, request, opts, err);
+    plan = plan_with_drawn(plan, request, err);
     plan_aim(plan, request);
     if (request->trace) trace_check(plan, request->in_place && request->out_of_place, err);
     if (err->count > before) {

@@ -30,7 +30,9 @@ static void choose_algo(const struct plan *plan, struct plan_row *row)
 {
     int32_t number = plan->algos[row->algo_at];
     size_t nalgos;
-    if (number == PLAN_ALGO_AUTO) {
+    if (number == PLAN_ALGO_DRAWN) {
+        row->choice = (struct algo_choice){algo_drawn(), 1, 1};
+    } else if (number == PLAN_ALGO_AUTO) {
         row->choice = algo_auto(plan->coll, plan->nranks, row->bytes, plan->shared);
     } else {
         const struct algo *algo = &algo_table(&nalgos)[number];
@@ -214,6 +216,28 @@ uint64_t plan_rows(const struct plan *plan)
     for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++)
         count += different_sizes(plan, dtype_at);
     return count * plan->nops * plan->nalgos;
+}
+
+const char *plan_algo_name(const struct plan *plan, const struct plan_row *row)
+{
+    return row->choice.algo == algo_drawn() ? plan->drawn_name : row->choice.algo->name;
+}
+
+struct algo_args plan_algo_args(const struct plan *plan, const struct plan_row *row)
+{
+    return (struct algo_args){.nranks = plan->nranks,
+                              .root = plan->root,
+                              .channels = row->choice.channels,
+                              .parts = row->choice.parts,
+                              .nnodes = plan->nnodes,
+                              .nodes = plan_nodes(plan)};
+}
+
+uint32_t plan_nparts(const struct plan *plan, const struct plan_row *row)
+{
+    struct algo_args args = plan_algo_args(plan, row);
+    bool drawn = row->choice.algo == algo_drawn();
+    return drawn ? plan->drawn_parts : row->choice.algo->nparts(&args);
 }
 
 enum redop plan_data_op(const struct plan *plan, const struct plan_row *row)

@@ -14,7 +14,7 @@
 #include "sched/sweep.h"
 #include "sched/traffic.h"
 
-enum { PLAN_ALGO_AUTO = -1, PLAN_WIRE_AUTO = -1 };
+enum { PLAN_ALGO_AUTO = -1, PLAN_ALGO_DRAWN = -2, PLAN_WIRE_AUTO = -1 };
 enum { OUT_OF_PLACE, IN_PLACE, NPLACES };
 enum average { AVERAGE_RANK0, AVERAGE_MEAN, AVERAGE_MIN, AVERAGE_MAX };
 
@@ -72,7 +72,10 @@ struct plan {
     uint32_t nnodes;      /* node groups; 0: all ranks are one node */
     size_t nodes_at;      /* bytes from the start of the plan: see plan_nodes */
     size_t shares_at;     /* see plan_shares; 0: there are none */
-    int32_t algos[];      /* rows of algo_table(), or PLAN_ALGO_AUTO */
+    size_t drawn_at;      /* PLAN_ALGO_DRAWN: see plan_drawn; else 0 */
+    uint32_t drawn_parts; /* parts per block of that schedule, */
+    char drawn_name[32];  /* .. and its name */
+    int32_t algos[];      /* rows of algo_table(), PLAN_ALGO_AUTO, or PLAN_ALGO_DRAWN alone */
 };
 
 /* Without -n a row gets samples until its median is sure, within these limits. */
@@ -96,6 +99,12 @@ static inline const double *plan_shares(const struct plan *plan)
 {
     return plan->shares_at ? (const double *)(const void *)((const char *)plan + plan->shares_at)
                            : NULL;
+}
+
+/* The file with the schedule to run. */
+static inline const char *plan_drawn(const struct plan *plan)
+{
+    return (const char *)plan + plan->drawn_at;
 }
 
 /* Puts `bytes` bytes behind the plan, which moves: gives it, and where they lie in it in *at. */
@@ -160,6 +169,13 @@ uint64_t plan_sizes(const struct plan *plan, uint32_t dtype_at);
  * first operator; `index` and `merged` are 0. */
 void plan_at(const struct plan *plan, uint32_t dtype_at, uint32_t algo_at, uint64_t k,
              struct plan_row *row);
+
+/* The name of a row's algorithm, and its parts per block. */
+const char *plan_algo_name(const struct plan *plan, const struct plan_row *row);
+uint32_t plan_nparts(const struct plan *plan, const struct plan_row *row);
+
+/* What the algorithm is built with. */
+struct algo_args plan_algo_args(const struct plan *plan, const struct plan_row *row);
 
 /* The operator to use for data: OP_COUNT when the collective does not reduce. */
 enum redop plan_data_op(const struct plan *plan, const struct plan_row *row);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "exec/exec.h"
 #include "sched/layout.h"
+#include "sched/msccl.h"
 #include "sched/verify.h"
 
 enum {
@@ -63,22 +64,28 @@ static struct linked *link_place(const struct plan *plan, const struct sched *sc
     return link_sched(sched, &opts, err);
 }
 
-static struct algo_args args_of(const struct plan *plan, const struct plan_row *row)
+/* The schedule of a row. One from a file must still be the one that the plan was made for. */
+static struct sched *make_sched(const struct plan *plan, const struct plan_row *row,
+                                struct err *err)
 {
-    return (struct algo_args){.nranks = plan->nranks,
-                              .root = plan->root,
-                              .channels = row->choice.channels,
-                              .parts = row->choice.parts,
-                              .nnodes = plan->nnodes,
-                              .nodes = plan_nodes(plan)};
+    struct algo_args args = plan_algo_args(plan, row);
+    if (row->choice.algo != algo_drawn()) return algo_build(row->choice.algo, &args, false, err);
+    struct sched *sched = msccl_read(plan_drawn(plan), err);
+    if (sched && (sched->nranks != plan->nranks || sched->coll->id != plan->coll ||
+                  sched->nparts != plan->drawn_parts || sched->root != plan->root)) {
+        err_add(err, ERR_USAGE, "%s was changed while it was run", plan_drawn(plan));
+        sched_free(sched);
+        return NULL;
+    }
+    return sched;
 }
 
 const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
                               const struct plan_row *row, struct err *err)
 {
-    struct algo_args args = args_of(plan, row);
+    struct algo_args args = plan_algo_args(plan, row);
     if (algo_check(&args, err)) return NULL;
-    enum wire_mode mode = wire_of(plan, row, row->choice.algo->nparts(&args));
+    enum wire_mode mode = wire_of(plan, row, plan_nparts(plan, row));
     for (size_t i = 0; i < set->count; i++) {
         const struct ready *ready = &set->items[i];
         if (ready->choice.algo == row->choice.algo && ready->wire == (int)mode &&
@@ -86,7 +93,7 @@ const struct ready *ready_get(struct ready_set *set, const struct plan *plan,
             return ready;
         }
     }
-    struct sched *sched = algo_build(row->choice.algo, &args, false, err);
+    struct sched *sched = make_sched(plan, row, err);
     if (!sched) return NULL;
     MEM_GROW(set->items, set->count, set->cap);
     struct ready *ready = &set->items[set->count++];

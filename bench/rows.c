@@ -105,17 +105,13 @@ static void note_empty_chunks(const struct rows *rows)
 {
     const struct plan *plan = rows->plan;
     const struct plan_row *row = &rows->next;
-    struct algo_args args = {.nranks = plan->nranks,
-                             .root = plan->root,
-                             .channels = row->choice.channels,
-                             .parts = row->choice.parts};
     if ((!plan->parts && !plan->channels) || plan->launch > 1) return; /* small sizes: as ever */
-    uint32_t nparts = row->choice.algo->nparts(&args);
+    uint32_t nparts = plan_nparts(plan, row);
     if (row->block_count == 0 || row->block_count >= nparts / 2) return;
     outputs_note(rows->outputs,
                  "%s, %s: blocks of %zu elements in %u chunks, most of them empty; fewer --parts "
                  "or --channels do the same",
-                 units_size((char[UNITS_TEXT]){0}, row->bytes), row->choice.algo->name,
+                 units_size((char[UNITS_TEXT]){0}, row->bytes), plan_algo_name(plan, row),
                  row->block_count, nparts);
 }
 

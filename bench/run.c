@@ -308,7 +308,7 @@ static int run_plan(const struct setting *setting, struct err *err)
 
 static int verify(const struct fitted *fitted, struct err *err)
 {
-    if (fitted->plan->nranks > READY_VERIFY_RANKS) return 0;
+    if (fitted->plan->nranks > READY_VERIFY_RANKS && !fitted->plan->drawn_at) return 0;
     for (size_t i = 0; i < fitted->ready.count; i++) {
         if (ready_verify(&fitted->ready.items[i], err)) return -1;
     }

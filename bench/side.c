@@ -78,7 +78,7 @@ void bench_close(struct bench *bench)
 void side_says(const struct side *side, const char *phase)
 {
     rank_says(side->bench->rk, "%s %s, %zu B, %s, %s", coll_get(side->bench->plan->coll)->name,
-              side->row->choice.algo->name, side->row->bytes,
+              plan_algo_name(side->bench->plan, side->row), side->row->bytes,
               side->in_place ? "in place" : "out of place", phase);
 }
 
@@ -156,7 +156,9 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
         uint64_t salt = side->row->index * 1000003 + round;
         check_fill(&side->check, salt);
         rank_barrier(rk);
-        board_place(rk->world, rk->rank)->entered++;
+        bool absent =
+            side->bench->planted != UINT64_MAX && coll_get(side->bench->plan->coll)->empty;
+        board_place(rk->world, rk->rank)->entered += !absent;
         runner->run(runner->ctx);
         if (side->bench->planted < side->row->out_bytes / esize) {
             uint8_t *out = side->check.memory + side->check.places.out;
@@ -202,7 +204,7 @@ struct result side_describe(const struct side *side)
         .parts = row->choice.parts,
     };
     result.algbw_GBps = result.busbw_GBps = NAN;
-    snprintf(result.algo, sizeof result.algo, "%s", row->choice.algo->name);
+    snprintf(result.algo, sizeof result.algo, "%s", plan_algo_name(plan, row));
     snprintf(result.transport, sizeof result.transport, "%s/%s", side->bench->transport->name,
              wire_mode_name(side->linked->opts.mode));
     snprintf(result.buffers, sizeof result.buffers, "%s", plan->shared ? "shared" : "private");

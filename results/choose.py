@@ -50,7 +50,7 @@ def measure(folder, operations):
             for buffers in ("private", "shared"):
                 name = f"{folder}/{operation}-{buffers}-{ranks}"
                 print(name, flush=True)
-                run(f"{name}.json", operation, ranks, buffers, "all,auto")
+                run(f"{name}.json", operation, ranks, buffers, "all")
                 for (op, algo), cuts in PIECES.items():
                     for channels, parts in cuts if op == operation else []:
                         run(f"{name}-{algo}-{parts}.json", operation, ranks, buffers, algo,

@@ -3,9 +3,10 @@
  * and parts x wire modes x passes x placements, with types and operators rotating, executed and
  * checked element by element; and for every row the executor's message log against the simulator's.
  *
- *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs]
+ *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs] [--algo NAME]
  *
- * --every K runs each K-th case (a different share of the cases for each rank count). */
+ * --every K runs each K-th case (a different share of the cases for each rank count); --algo takes
+ * only the rows of that name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,14 @@ struct options {
     bool threads, logs;
     uint32_t every;
     uint32_t ranks[32], nranks;
+    const char *algo; /* NULL: all */
 };
 
 /* What all ranks need to know; lies in the blob. */
 struct job {
     uint32_t every;
     bool logs;
+    char algo[sizeof((struct sched){0}.name)]; /* "": all */
     _Atomic uint64_t cases, wrong, unlinked;
 };
 
@@ -331,6 +334,8 @@ static int each_point(struct walk *walk, struct err *err)
     size_t nalgos;
     const struct algo *algos = algo_table(&nalgos);
     for (size_t a = 0; a < nalgos; a++) {
+        const char *only = walk->job->algo;
+        if (*only && strcmp(algos[a].name, only) != 0) continue;
         uint32_t nroots = coll_get(algos[a].coll)->rooted ? (n > 2 ? 3 : n) : 1;
         for (uint32_t r = 0; r < nroots; r++) {
             struct algo_args args = {.nranks = n, .root = roots[r]};
@@ -366,6 +371,7 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, uin
     if (world) {
         struct job *job = world_blob(world);
         *job = (struct job){.every = options->every, .logs = options->logs};
+        if (options->algo) snprintf(job->algo, sizeof job->algo, "%s", options->algo);
         struct launch_spec launch = {.prog = "matrix",
                                      .argv = argv,
                                      .world = world,
@@ -394,6 +400,8 @@ static void parse(struct options *options, int argc, char **argv)
             options->logs = true;
         } else if (strcmp(argv[i], "--every") == 0 && i + 1 < argc) {
             options->every = (uint32_t)strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {
+            options->algo = argv[++i];
         } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
             for (char *at = argv[++i]; *at && options->nranks < 32; at += *at == ',') {
                 options->ranks[options->nranks++] = (uint32_t)strtoul(at, &at, 10);
@@ -407,6 +415,18 @@ static void parse(struct options *options, int argc, char **argv)
     }
 }
 
+/* Whether there is a row of that name; if not, says so. */
+static bool known(const char *algo)
+{
+    size_t nalgos;
+    const struct algo *algos = algo_table(&nalgos);
+    for (size_t a = 0; a < nalgos; a++) {
+        if (strcmp(algos[a].name, algo) == 0) return true;
+    }
+    fprintf(stderr, "matrix: --algo %s: the table has no such row\n", algo);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     if (launch_is_child()) {
@@ -414,6 +434,7 @@ int main(int argc, char **argv)
     }
     struct options options;
     parse(&options, argc, argv);
+    if (options.algo && !known(options.algo)) return 2;
     int bad = 0;
     uint64_t total = 0;
     for (uint32_t i = 0; i < options.nranks; i++) {

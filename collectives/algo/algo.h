@@ -34,6 +34,9 @@ const struct algo *algo_table(size_t *count);
 /* The row of (coll, name); unknown: the names valid for the collective (ERR_USAGE) and NULL. */
 const struct algo *algo_find(enum coll_id coll, const char *name, struct err *err);
 
+/* The row that stands for a schedule from a file: of any operation, and not to be built. */
+const struct algo *algo_drawn(void);
+
 /* Arguments in range: root < nranks, channels and parts >= 1, no more than 2^31 chunks. Adds a
  * sentence for each broken rule; 0 or -1. */
 int algo_check(const struct algo_args *args, struct err *err);

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "kernels/kernels.h"
 #include "net/net.h"
+#include "sched/msccl.h"
 #include "sched/sweep.h"
 #include "sched/table.h"
 #include "sched/verify.h"
@@ -29,7 +30,7 @@ struct request {
     double beta_Bps, gamma_Bps;
     struct opts_list algos;
     unsigned wire;
-    const char *dtype_name, *redop_name, *json, *csv, *log, *trace, *node_text, *matrix;
+    const char *dtype_name, *redop_name, *json, *csv, *log, *trace, *node_text, *matrix, *schedule;
     double imbalance;
     bool overwrite;
     const struct coll *coll; /* from here on found, not read */
@@ -37,6 +38,7 @@ struct request {
     enum redop redop;
     uint32_t *nodes, nnodes; /* node groups */
     double *shares;          /* alltoallv: of the traffic; else NULL */
+    struct sched *drawn;     /* of --schedule; else NULL */
 };
 
 enum { MOST = 1 << 30 }; /* ranks, channels, parts: far above what memory holds */
@@ -84,6 +86,8 @@ static const struct opts_row rows[] = {
     ROW("algo", 0, OPTS_LIST, algos, "auto", "NAME[,NAME]",
         "algorithms; auto takes the one that suits the size, all takes every one of the operation",
         .section = "The algorithm"),
+    ROW("schedule", 0, OPTS_STRING, schedule, NULL, "FILE",
+        "a schedule of your own, as MSCCL writes them (XML), in place of an algorithm"),
     ROW("channels", 0, OPTS_UINT, channels, NULL, "N",
         "independent copies of the pattern; without it, the algorithm's own number", .min = 1,
         .max = MOST),
@@ -149,13 +153,14 @@ static int link_both(struct session *session, struct ready *ready, struct err *e
     int bad = 0;
     int placements = coll_in_place(session->request.coll) ? 2 : 1;
     for (int in_place = 0; in_place < placements; in_place++) {
+        if (session->request.drawn && verify_sched(ready->sched, in_place, &why)) continue;
         bad |= link_placement(&session->request, ready, in_place, &why, err);
     }
     if (!bad && !ready->linked[0] && !ready->linked[1]) {
         return err_move(err, &why);
     }
     if (why.count > 0) {
-        out_note(session->table, "%s is not run %s: %s", ready->choice.algo->name,
+        out_note(session->table, "%s is not run %s: %s", ready->sched->name,
                  ready->linked[0] ? "in place" : "out of place", why.text);
     }
     err_release(&why);
@@ -183,7 +188,7 @@ static const struct ready *get_ready(struct session *session, const struct algo_
     MEM_GROW(session->ready, session->nready, session->cap);
     struct ready *ready = &session->ready[session->nready++];
     *ready = (struct ready){.choice = *choice};
-    ready->sched = algo_build(choice->algo, &args, false, err);
+    ready->sched = request->drawn ? request->drawn : algo_build(choice->algo, &args, false, err);
     if (!ready->sched || link_both(session, ready, err)) {
         return NULL;
     }
@@ -247,7 +252,7 @@ static struct result blank_result(const struct request *request, const struct re
         .channels = ready->choice.channels,
         .parts = ready->choice.parts,
     };
-    snprintf(result.algo, sizeof result.algo, "%s", ready->choice.algo->name);
+    snprintf(result.algo, sizeof result.algo, "%s", ready->sched->name);
     snprintf(result.transport, sizeof result.transport, "switch");
     snprintf(result.buffers, sizeof result.buffers, "-");
     snprintf(result.dtype, sizeof result.dtype, "%s", dtype_name(request->dtype));
@@ -340,6 +345,8 @@ static int run_row(struct session *session, const struct algo_choice *choice, si
 static int run_algo(struct session *session, const char *name, size_t count, struct err *err)
 {
     const struct request *request = &session->request;
+    if (request->drawn)
+        return run_row(session, &(struct algo_choice){algo_drawn(), 1, 1}, count, err);
     bool every = strcmp(name, "all") == 0, automatic = strcmp(name, "auto") == 0;
     size_t size =
         coll_size(request->coll, (uint32_t)request->nranks, count, dtype_bytes(request->dtype));
@@ -419,6 +426,30 @@ static void read_nodes(struct request *request, const struct opts *opts, struct 
     request->nranks = sum;
 }
 
+/* --schedule says all about the algorithm, and how many ranks there are. */
+static void read_schedule(struct request *request, const struct opts *opts, struct err *err)
+{
+    static const char *const said[] = {"algo", "channels", "parts", "root", "nodes"};
+    if (!request->schedule) return;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        if (!opts_is_set(opts, said[i])) continue;
+        err_add(err, ERR_USAGE, "--%s is said by the file of --schedule: give one of them",
+                said[i]);
+    }
+    request->drawn = msccl_read(request->schedule, err);
+    if (!request->drawn) return;
+    if (request->coll && request->drawn->coll != request->coll) {
+        err_add(err, ERR_USAGE, "--schedule %s is for %s, not for %s", request->schedule,
+                request->drawn->coll->name, request->coll->name);
+    }
+    if (opts_is_set(opts, "ranks") && request->nranks != request->drawn->nranks) {
+        err_add(err, ERR_USAGE, "--schedule %s is for %u ranks, --ranks says %llu",
+                request->schedule, request->drawn->nranks, (unsigned long long)request->nranks);
+    }
+    request->nranks = request->drawn->nranks;
+    request->root = request->drawn->root;
+}
+
 static void read_traffic(struct request *request, const struct opts *opts, struct err *err)
 {
     uint32_t n = (uint32_t)request->nranks;
@@ -454,6 +485,7 @@ static int check_request(struct request *request, const struct opts *opts, struc
         request->sweep.min = request->sweep.max = request->size;
     }
     read_nodes(request, opts, err);
+    read_schedule(request, opts, err);
     sweep_check(&request->sweep, err);
     struct net_args args = net_args(request);
     net_check(&args, err);
@@ -575,9 +607,10 @@ static void session_release(struct session *session)
     for (size_t i = 0; i < session->nready; i++) {
         linked_free(session->ready[i].linked[0]);
         linked_free(session->ready[i].linked[1]);
-        sched_free(session->ready[i].sched);
+        if (!session->request.drawn) sched_free(session->ready[i].sched);
     }
     free(session->ready);
+    sched_free(session->request.drawn);
     free(session->request.nodes);
     free(session->request.shares);
 }

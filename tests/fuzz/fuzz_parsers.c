@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Feeds damaged files to the parsers of models and topologies. Every shipped file is a seed; an
- * input is a seed with a few mutations. What is accepted must make sense, what is refused must come
- * with sentences that name the file. Inputs depend on (seed, iteration) alone, so that --only
- * repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
+ * Feeds damaged files to the parsers of models, topologies and schedules. Seeds are every shipped
+ * file, and every algorithm written as an MSCCL file; an input is a seed with a few mutations. What
+ * is accepted must make sense (a schedule: be right, as the oracle says, and survive writing), what
+ * is refused must come with sentences that name the file. Inputs depend on (seed, iteration) alone,
+ * so that --only repeats one. The parser runs in a child process: a crash or a hang names its
+ * iteration. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,12 +15,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "algo/algo.h"
 #include "base/doc.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/rng.h"
 #include "base/ship.h"
 #include "net/topo.h"
+#include "sched/copy.h"
+#include "sched/msccl.h"
+#include "sched/verify.h"
 #include "train/model.h"
 
 enum { HANG_S = 20 }; /* an input that takes longer is a fault */
@@ -52,10 +58,12 @@ static const struct opts_row options[] = {
 
 /* ---- seeds ---- */
 
+enum seed_kind { SEED_MODEL, SEED_TOPOLOGY, SEED_SCHEDULE };
+
 struct seed {
-    char *path;
-    struct doc doc;
-    bool topology;
+    char *text;
+    size_t bytes;
+    enum seed_kind kind;
 };
 
 struct seeds {
@@ -64,19 +72,52 @@ struct seeds {
     struct accel_table table;
 };
 
-static void add_folder(struct seeds *seeds, const char *folder, bool topology, struct err *err)
+/* Takes the text. */
+static void add_seed(struct seeds *seeds, char *text, enum seed_kind kind)
+{
+    MEM_GROW(seeds->items, seeds->count, seeds->cap);
+    seeds->items[seeds->count++] = (struct seed){text, strlen(text), kind};
+}
+
+static void add_folder(struct seeds *seeds, const char *folder, enum seed_kind kind,
+                       struct err *err)
 {
     char **names = ship_names(folder, ".json", NULL);
     for (char **name = names; *name; name++) {
-        struct seed seed = {.path = ship_find(folder, *name, ".json"), .topology = topology};
-        if (seed.path && doc_read(&seed.doc, seed.path, err) == 0) {
-            MEM_GROW(seeds->items, seeds->count, seeds->cap);
-            seeds->items[seeds->count++] = seed;
-        } else {
-            free(seed.path);
+        char *path = ship_find(folder, *name, ".json");
+        struct doc doc;
+        if (path && doc_read(&doc, path, err) == 0) {
+            add_seed(seeds, mem_strdup(doc.text), kind);
+            doc_release(&doc);
         }
+        free(path);
     }
     ship_names_free(names);
+}
+
+static char *schedule_text(const struct sched *sched, bool plain, struct err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    msccl_write(to, sched, &(struct msccl_opts){.plain = plain}, err);
+    fclose(to);
+    return text;
+}
+
+/* Every algorithm on a few ranks, with our attributes in the file and without. */
+static void add_schedules(struct seeds *seeds, struct err *err)
+{
+    size_t count;
+    const struct algo *table = algo_table(&count);
+    for (size_t a = 0; a < count; a++) {
+        for (uint32_t plain = 0; plain < 2; plain++) {
+            struct algo_args args = {.nranks = 3 - plain, .channels = 1 + plain, .parts = 1};
+            struct sched *sched = algo_build(&table[a], &args, false, err);
+            if (sched) add_seed(seeds, schedule_text(sched, plain, err), SEED_SCHEDULE);
+            sched_free(sched);
+        }
+    }
 }
 
 /* ---- mutations: each works on a NUL-ended text and returns a new one ---- */
@@ -121,7 +162,16 @@ static char *drop_line(const char *text, size_t bytes, struct rng *rng, const st
     return splice(text, bytes, from, from + length, "");
 }
 
-/* Puts one of `words` in the place of a value (what stands behind a colon or comma). */
+/* Puts a word in the place of an attribute's value. */
+static char *put_attribute(const char *text, size_t bytes, struct rng *rng, const char *word)
+{
+    size_t from = below(rng, bytes);
+    const char *quote = strstr(text + from, "=\"");
+    from = quote ? (size_t)(quote - text) + 2 : bytes;
+    return splice(text, bytes, from, from + strcspn(text + from, "\""), word);
+}
+
+/* Puts a word in the place of a value (what stands behind a colon or comma). */
 static char *put_value(const char *text, size_t bytes, struct rng *rng, const char *word)
 {
     size_t from = below(rng, bytes);
@@ -165,6 +215,14 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
                                         "\"\\u0000\"",
                                         "\"\\ud800\"",
                                         "{\"model_type\":\"llama\"}"};
+    static const char *const xml_words[] = {
+        "0",         "1",         "2",          "3",          "4",          "6",        "-1", "-2",
+        "",          "1000000",   "2147483647", "4294967296", "1073741824", "s",        "r",  "rcs",
+        "rrc",       "rrs",       "rrcs",       "cpy",        "re",         "nop",      "i",  "o",
+        "allreduce", "allgather", "reduce",     "broadcast",  "&#10;",      "alltoallv"};
+    if (*text == '<')
+        return put_attribute(text, bytes, rng,
+                             xml_words[below(rng, sizeof xml_words / sizeof *xml_words)]);
     return put_value(text, bytes, rng, words[below(rng, sizeof words / sizeof *words)]);
 }
 
@@ -172,7 +230,7 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
 static char *foreign_lines(const char *text, size_t bytes, struct rng *rng,
                            const struct seeds *seeds)
 {
-    const struct doc *other = &seeds->items[below(rng, seeds->count)].doc;
+    const struct seed *other = &seeds->items[below(rng, seeds->count)];
     size_t from = below(rng, other->bytes);
     from += strcspn(other->text + from, "\n");
     size_t length = below(rng, 200);
@@ -189,8 +247,12 @@ static char *deepen(const char *text, size_t bytes, struct rng *rng, const struc
 {
     (void)seeds;
     size_t depth = (size_t)1 << below(rng, 13), at = below(rng, bytes);
-    char *middle = mem_calloc(depth + 1, 1);
-    memset(middle, below(rng, 2) ? '[' : '{', depth);
+    const char *unit = *text == '<' ? "<a>" : below(rng, 2) ? "[" : "{";
+    size_t length = strlen(unit);
+    char *middle = mem_calloc(depth * length + 1, 1);
+    for (size_t i = 0; i < depth; i++) {
+        memcpy(middle + i * length, unit, length);
+    }
     char *result = splice(text, bytes, at, at, middle);
     free(middle);
     return result;
@@ -202,7 +264,7 @@ static mutate_fn *const mutations[] = {edge_value, edge_value,    edge_value, dr
 
 static char *make_input(const struct seed *seed, struct rng *rng, const struct seeds *seeds)
 {
-    char *text = mem_strdup(seed->doc.text);
+    char *text = mem_strdup(seed->text);
     for (size_t i = 1 + below(rng, 4); i > 0; i--) {
         mutate_fn *mutate = mutations[below(rng, sizeof mutations / sizeof *mutations)];
         char *next = mutate(text, strlen(text), rng, seeds);
@@ -221,14 +283,14 @@ static int complain(const char *what, const char *text)
 }
 
 /* Sentences of a refusal: at least one, each naming the file, none endless. */
-static int check_refusal(const struct err *err)
+static int check_refusal(const struct err *err, const char *file)
 {
     if (err->count == 0 || err->code != ERR_USAGE) {
         return complain("refused without a sentence", err->text ? err->text : "");
     }
     for (const char *line = err->text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (strncmp(line, "fuzz.json:", 10) != 0) {
+        if (strncmp(line, file, strlen(file)) != 0) {
             return complain("a sentence without the file", line);
         }
         if (strcspn(line, "\n") > 3000) {
@@ -273,7 +335,7 @@ static int try_model(const char *text, struct err *err)
 {
     struct model model;
     int bad = model_parse(&model, "fuzz.json", text, strlen(text), err);
-    bad = bad < 0 ? check_refusal(err) : check_model(&model);
+    bad = bad < 0 ? check_refusal(err, "fuzz.json:") : check_model(&model);
     model_release(&model);
     return bad;
 }
@@ -283,12 +345,52 @@ static int try_topology(const char *text, const struct accel_table *table, struc
     struct doc doc;
     struct topo topo = {0};
     if (doc_parse(&doc, "fuzz.json", text, strlen(text), err) < 0) {
-        return check_refusal(err);
+        return check_refusal(err, "fuzz.json:");
     }
     int bad = topo_parse(&topo, &doc, table, err);
-    bad = bad < 0 ? check_refusal(err) : check_topo(&topo);
+    bad = bad < 0 ? check_refusal(err, "fuzz.json:") : check_topo(&topo);
     topo_release(&topo);
     doc_release(&doc);
+    return bad;
+}
+
+/* Written and read again it is the same. */
+static int check_written(const struct sched *sched)
+{
+    struct err err = ERR_INIT;
+    char *text = schedule_text(sched, false, &err);
+    struct sched *again = msccl_parse("again.xml", text, strlen(text), &err);
+    int bad = !again || !sched_equal(sched, again, &err)
+                  ? complain("not the same again", err.text ? err.text : "")
+                  : 0;
+    err_release(&err);
+    sched_free(again);
+    free(text);
+    return bad;
+}
+
+/* The oracle says of both placements what the verifier says, and one at least is right. */
+static int check_schedule(const struct sched *sched)
+{
+    bool any = false;
+    for (int in_place = 0; in_place <= coll_in_place(sched->coll); in_place++) {
+        struct err why = ERR_INIT;
+        bool proved = verify_sched(sched, in_place, &why) == 0;
+        any |= proved;
+        err_release(&why);
+        if (proved && !verify_oracle(sched, in_place)) {
+            return complain("accepted, but the result is wrong", sched->name);
+        }
+    }
+    return any ? check_written(sched) : complain("right in no placement", sched->name);
+}
+
+static int try_schedule(const char *text, struct err *err)
+{
+    struct sched *sched = msccl_parse("fuzz.xml", text, strlen(text), err);
+    int bad = sched ? check_schedule(sched) : check_refusal(err, "fuzz.xml:");
+    if (!sched && err->count != 1) bad = complain("more than one sentence", err->text);
+    sched_free(sched);
     return bad;
 }
 
@@ -304,7 +406,9 @@ static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration,
         fputs(text, stdout);
     }
     struct err err = ERR_INIT;
-    int bad = chosen->topology ? try_topology(text, &seeds->table, &err) : try_model(text, &err);
+    int bad = chosen->kind == SEED_SCHEDULE   ? try_schedule(text, &err)
+              : chosen->kind == SEED_TOPOLOGY ? try_topology(text, &seeds->table, &err)
+                                              : try_model(text, &err);
     *accepted += err.count == 0;
     err_release(&err);
     free(text);
@@ -372,8 +476,9 @@ int main(int argc, char **argv)
     struct err err = ERR_INIT;
     int status = opts_parse(&opts, options, &request, argc, argv, &err) < 0 ? 2 : 0;
     if (status == 0 && accel_read(&seeds.table, NULL, &err) == 0) {
-        add_folder(&seeds, "models", false, &err);
-        add_folder(&seeds, "topologies", true, &err);
+        add_folder(&seeds, "models", SEED_MODEL, &err);
+        add_folder(&seeds, "topologies", SEED_TOPOLOGY, &err);
+        add_schedules(&seeds, &err);
         uint64_t ignored = 0;
         status = err.count ? 1
                  : opts_is_set(&opts, "only")
@@ -385,8 +490,7 @@ int main(int argc, char **argv)
     err_release(&err);
     opts_release(&opts);
     for (size_t i = 0; i < seeds.count; i++) {
-        doc_release(&seeds.items[i].doc);
-        free(seeds.items[i].path);
+        free(seeds.items[i].text);
     }
     free(seeds.items);
     accel_release(&seeds.table);
