@@ -25,12 +25,12 @@ static void list_algorithms(void)
     size_t count;
     const struct algo *table = algo_table(&count);
     printf("\nAlgorithms (shift: one program, turned by the rank; channels: default)\n");
-    printf("  %-16s%-12s%-10s%-10s%s\n", "operation", "algorithm", "symmetry", "channels", "what");
+    printf("  %-16s%-24s%-10s%-10s%s\n", "operation", "algorithm", "symmetry", "channels", "what");
     for (size_t i = 0; i < count; i++) {
         const struct algo *algo = &table[i];
-        printf("  %-16s%-12s%-10s%-10u%s (%s)\n", coll_get(algo->coll)->name, algo->name,
+        printf("  %-16s%-24s%-10s%-10u%s%s (%s)\n", coll_get(algo->coll)->name, algo->name,
                algo->symmetry == SYM_SHIFT ? "shift" : "none", algo->channels, algo->what,
-               algo->paper);
+               algo->grouped ? "; looks at --nodes" : "", algo->paper);
     }
 }
 

@@ -104,6 +104,45 @@ Test(table, every_row_is_proved_for_1_to_17_ranks)
     }
 }
 
+static struct algo_args args_of_nodes(const char *text, uint32_t **nodes)
+{
+    struct err err = ERR_INIT;
+    struct algo_args args = args_of(0, 0, 1, 1);
+    cr_assert(!algo_nodes_parse(text, nodes, &args.nnodes, &err), "%s", text);
+    args.nodes = *nodes;
+    for (uint32_t k = 0; k < args.nnodes; k++) {
+        args.nranks += args.nodes[k];
+    }
+    return args;
+}
+
+/* Even and uneven nodes, nodes of one rank, and one node that serves more than a plane holds. */
+Test(table, grouped_rows_are_proved_for_nodes_of_any_sizes)
+{
+    static const char *const groups[] = {"5",   "2+3", "1+4",    "4+4",    "1+1+1", "3+1+2",
+                                         "4x4", "2x8", "4+1x10", "1x10+4", "3+5+7"};
+    size_t count;
+    const struct algo *table = algo_table(&count);
+    for (size_t i = 0; i < count * sizeof groups / sizeof *groups; i++) {
+        const struct algo *algo = &table[i % count];
+        for (uint32_t k = 0; k < 4 && algo->grouped; k++) {
+            uint32_t *nodes;
+            struct algo_args args = args_of_nodes(groups[i / count], &nodes);
+            args.channels = 1 + k % 2;
+            args.parts = k < 2 ? 1 : 1 + k;
+            struct sched *sched = build(algo, args, false);
+            struct err err = ERR_INIT;
+            cr_expect(!verify_all(sched, &err), "nodes %s channels=%u parts=%u: %s",
+                      groups[i / count], args.channels, args.parts, err.text ? err.text : "");
+            cr_expect(verify_oracle(sched, false) && verify_oracle(sched, true), "%s nodes %s",
+                      algo->name, groups[i / count]);
+            err_release(&err);
+            sched_free(sched);
+            free(nodes);
+        }
+    }
+}
+
 Test(table, oracle_agrees_with_every_row)
 {
     size_t count;
@@ -306,6 +345,28 @@ Test(mutants, every_single_step_mutant_is_rejected_or_right)
                               (unsigned long)tally.mutants);
                 cr_expect_gt(tally.rejected, 10);
             }
+        }
+    }
+}
+
+Test(mutants, the_same_over_nodes)
+{
+    static const char *const groups[] = {"2+3", "1+2", "1x3", "2x2"};
+    size_t count;
+    const struct algo *table = algo_table(&count);
+    for (size_t i = 0; i < count * sizeof groups / sizeof *groups; i++) {
+        if (table[i % count].grouped) {
+            uint32_t *nodes;
+            struct algo_args args = args_of_nodes(groups[i / count], &nodes);
+            args.parts = 1 + (uint32_t)(i / count) % 2;
+            struct tally tally = mutate_all(&table[i % count], args, true);
+            cr_expect_eq(tally.missed, 0, "%s nodes %s: %lu of %lu mutants are wrong and passed",
+                         table[i % count].name, groups[i / count], (unsigned long)tally.missed,
+                         (unsigned long)tally.mutants);
+            cr_expect_leq(20 * tally.equivalent, tally.mutants, "%s nodes %s: %lu of %lu survive",
+                          table[i % count].name, groups[i / count], (unsigned long)tally.equivalent,
+                          (unsigned long)tally.mutants);
+            free(nodes);
         }
     }
 }

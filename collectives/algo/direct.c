@@ -6,6 +6,8 @@
  *              the same bits                                       1 round, (n-1) S per rank
  *   two-shot   rank r gathers and adds block r, then sends it to all  2 rounds, 2 (n-1)/n S
  *              (reduce-scatter and all-gather, each direct; Rabenseifner 2004 names the split)
+ *   allgather  all send their block to all                          1 round, (n-1)/n S per rank
+ *   reduce-scatter  all send each rank its block, who adds it up    1 round, (n-1)/n S
  *   alltoall   direct: all sends, then all receives; pairwise: one partner at a time */
 #include "algo/builders.h"
 
@@ -80,6 +82,46 @@ void twoshot_allreduce(struct prog *prog, const struct algo_args *args, uint32_t
             uint32_t owner = wrap((int64_t)rank - d, n);
             sched_recv(prog, owner, owner * w + sub);
         }
+    }
+}
+
+/* Messages: n-1; bytes (n-1)/n S. */
+void direct_allgather(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, w = pieces(args);
+    for (uint32_t sub = 0; sub < w; sub++) {
+        use_sub(prog, args, sub);
+        for (uint32_t d = 1; d < n; d++) {
+            sched_send_ref(prog, wrap(rank + d, n), ref_in(sub));
+        }
+        sched_copy(prog, ref_out(rank * w + sub), ref_in(sub));
+        for (uint32_t d = 1; d < n; d++) {
+            uint32_t from = wrap((int64_t)rank - d, n);
+            sched_recv(prog, from, from * w + sub);
+        }
+    }
+}
+
+/* Messages: n-1; bytes (n-1)/n S. The sum grows in the output, nearest rank first. */
+void direct_reduce_scatter(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, w = pieces(args);
+    for (uint32_t sub = 0; sub < w; sub++) {
+        use_sub(prog, args, sub);
+        struct ref sum = ref_in(rank * w + sub);
+        if (n == 1) {
+            sched_copy(prog, ref_out(sub), sum);
+            continue;
+        }
+        for (uint32_t d = 1; d < n; d++) {
+            uint32_t to = wrap(rank + d, n);
+            sched_send_ref(prog, to, ref_in(to * w + sub));
+        }
+        for (uint32_t d = 1; d < n; d++) {
+            sched_recv_reduce_ref(prog, wrap((int64_t)rank - d, n), ref_out(sub), sum);
+            sum = ref_out(sub);
+        }
+        sched_final(prog);
     }
 }
 

@@ -26,3 +26,27 @@ void chain_broadcast(struct prog *prog, const struct algo_args *args, uint32_t r
         }
     }
 }
+
+/* The same towards the root: each adds its own to what comes from behind and passes it on. S per
+ * rank but the root, one message each. Partial sums melt into the message: scratch is seldom
+ * written. */
+void chain_reduce(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, v = wrap((int64_t)rank - args->root, n);
+    if (n == 1) {
+        copy_all(prog, pieces(args));
+        return;
+    }
+    for (uint32_t c = 0; c < pieces(args); c++) {
+        struct ref sum = v == 0 ? ref_out(c) : v < n - 1 ? ref_scratch(0, c) : ref_in(c);
+        sched_lane(prog, (uint16_t)(c / args->parts), (uint16_t)(c / args->parts));
+        if (v < n - 1) {
+            sched_recv_reduce_ref(prog, wrap(rank + 1, n), sum, ref_in(c));
+        }
+        if (v == 0) {
+            sched_final(prog);
+        } else {
+            sched_send_ref(prog, wrap((int64_t)rank - 1, n), sum);
+        }
+    }
+}

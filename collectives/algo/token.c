@@ -45,3 +45,31 @@ void dissemination_barrier(struct prog *prog, const struct algo_args *args, uint
         sched_span(prog, count * w);
     }
 }
+
+/* The word goes up a binomial tree and down again: rank 0 hears of all, then tells all. Twice the
+ * depth of dissemination, 2 ceil(log2 n) rounds, but only 2(n-1) messages in all, of no bytes.
+ *
+ *     up    1 -> 0, 3 -> 2     2 -> 0 (2, 3)         in brackets: of whom
+ *     down  0 -> 2 (all)       0 -> 1, 2 -> 3 (all) */
+void tree_barrier(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, w = pieces(args), top = binomial_bit(rank, n);
+    sched_copy(prog, ref_out(rank * w), ref_in(0));
+    sched_span(prog, w);
+    for (uint32_t bit = 1; bit < top && rank + bit < n; bit <<= 1) {
+        sched_recv(prog, rank + bit, (rank + bit) * w);
+        sched_span(prog, binomial_size(rank + bit, n) * w);
+    }
+    if (rank > 0) {
+        sched_send(prog, rank - top, rank * w);
+        sched_span(prog, binomial_size(rank, n) * w);
+        sched_recv(prog, rank - top, 0);
+        sched_span(prog, n * w);
+    }
+    for (uint32_t bit = top >> 1; bit > 0; bit >>= 1) {
+        if (rank + bit < n) {
+            sched_send_ref(prog, rank + bit, ref_out(0));
+            sched_span(prog, n * w);
+        }
+    }
+}

@@ -109,6 +109,41 @@ void tree_allreduce(struct prog *prog, const struct algo_args *args, uint32_t ra
     }
 }
 
+/* Where virtual rank v > 0 stands in tree t of a broadcast, and back: the root (v = 0) is above
+ * both trees of the other n-1, the second again a mirror image (n-1 even) or shifted by one. */
+static uint32_t below_root(uint32_t v, uint32_t t, uint32_t n, bool back)
+{
+    if (v == NOBODY || v == 0 || t % 2 == 0) {
+        return v;
+    }
+    if (n % 2 == 1) {
+        return n - v;
+    }
+    return back ? (v == 1 ? n - 1 : v - 1) : v % (n - 1) + 1;
+}
+
+/* Broadcast down both trees, half of the data in each: the root sends each half once, to the top of
+ * one tree; a rank passes one half on to two at most and the other to nobody: S per rank at most,
+ * (n-1) S in all; about 2 log2 n deep, pieces pipelined. */
+void double_tree_broadcast(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, v = wrap((int64_t)rank - args->root, n);
+    for (uint32_t c = 0; c < pieces(args); c++) {
+        uint32_t t = c / args->parts;
+        struct node node = tree_node(below_root(v, t, n, false), n);
+        uint32_t *peers[] = {&node.parent, &node.child[0], &node.child[1]};
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t peer = below_root(*peers[i], t, n, true);
+            *peers[i] = peer == NOBODY ? peer : wrap((int64_t)args->root + peer, n);
+        }
+        sched_lane(prog, (uint16_t)t, (uint16_t)t);
+        tree_down(prog, &node, c);
+        if (v == 0) {
+            sched_copy(prog, ref_out(c), ref_in(c));
+        }
+    }
+}
+
 /* Binomial broadcast: in round k every rank that has the data sends it 2^k further; the farthest
  * first, so that the deepest subtree starts earliest (see Thakur, Rabenseifner and Gropp,
  * "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005).
@@ -118,11 +153,8 @@ void tree_allreduce(struct prog *prog, const struct algo_args *args, uint32_t ra
  *     0 -> 1, 2 -> 3, 4 -> 5, 6 -> 7 */
 void binomial_broadcast(struct prog *prog, const struct algo_args *args, uint32_t rank)
 {
-    uint32_t n = args->nranks, v = wrap((int64_t)rank - args->root, n), top = v & -v;
-    if (v == 0) {
-        for (top = 1; top < n; top <<= 1) {
-        }
-    }
+    uint32_t n = args->nranks, v = wrap((int64_t)rank - args->root, n);
+    uint32_t top = binomial_bit(v, n);
     for (uint32_t c = 0; c < pieces(args); c++) {
         sched_lane(prog, (uint16_t)(c / args->parts), (uint16_t)(c / args->parts));
         if (v > 0) {
@@ -135,6 +167,33 @@ void binomial_broadcast(struct prog *prog, const struct algo_args *args, uint32_
         }
         if (v == 0) {
             sched_copy(prog, ref_out(c), ref_in(c));
+        }
+    }
+}
+
+/* The same tree upwards: add what the children send, nearest first, and send the sum to the parent.
+ * S per rank but the root, one message each, log2 n rounds. */
+void binomial_reduce(struct prog *prog, const struct algo_args *args, uint32_t rank)
+{
+    uint32_t n = args->nranks, v = wrap((int64_t)rank - args->root, n);
+    uint32_t top = binomial_bit(v, n);
+    if (n == 1) {
+        copy_all(prog, pieces(args));
+        return;
+    }
+    for (uint32_t c = 0; c < pieces(args); c++) {
+        struct ref sum = ref_in(c);
+        sched_lane(prog, (uint16_t)(c / args->parts), (uint16_t)(c / args->parts));
+        for (uint32_t bit = 1; bit < top && v + bit < n; bit <<= 1) {
+            bool last = v == 0 && 2 * bit >= n;
+            struct ref dst = last ? ref_out(c) : ref_scratch(0, c);
+            sched_recv_reduce_ref(prog, wrap(rank + bit, n), dst, sum);
+            sum = dst;
+        }
+        if (v == 0) {
+            sched_final(prog);
+        } else {
+            sched_send_ref(prog, wrap((int64_t)rank - top, n), sum);
         }
     }
 }

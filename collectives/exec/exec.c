@@ -565,6 +565,19 @@ static uint32_t default_depth(const struct linked *linked)
     return depth > linked->least_depth ? depth : linked->least_depth;
 }
 
+/* The most chunks of one message between any ranks: both ends of a wire must come to the same. */
+static uint32_t longest_span(const struct linked *linked)
+{
+    uint32_t most = 1;
+    for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
+        const struct lprog *prog = &linked->progs[p];
+        for (uint32_t r = 0; r < prog->nsteps; r++) {
+            most = prog->steps[r].nchunks > most ? prog->steps[r].nchunks : most;
+        }
+    }
+    return most;
+}
+
 size_t exec_slice(const struct linked *linked)
 {
     static const size_t slices[WIRE_MODE_COUNT] = {STAGED_SLICE, PULL_SLICE, PULL_SLICE, LL_SLICE};
@@ -578,7 +591,8 @@ size_t exec_slice(const struct linked *linked)
             }
             sends = here > sends ? here : sends;
         }
-        size_t share = SLOT_BUDGET / default_depth(linked) / (sends ? sends : 1);
+        size_t share =
+            SLOT_BUDGET / default_depth(linked) / (sends ? sends : 1) / longest_span(linked);
         most = share < most ? share / LAYOUT_GRANULE * LAYOUT_GRANULE : most;
     }
     return most > LAYOUT_GRANULE ? most : LAYOUT_GRANULE;
@@ -712,14 +726,10 @@ static void resolve(struct exec *exec)
     }
 }
 
-/* The longest message: chunks of a step times the longest slice. */
+/* The longest message: as many chunks as any rank sends at once times the longest slice. */
 static size_t longest_message(const struct exec *exec)
 {
-    uint32_t most = 1;
-    for (uint32_t r = 0; r < exec->nsteps; r++) {
-        most = exec->steps[r].nchunks > most ? exec->steps[r].nchunks : most;
-    }
-    return most * layout_longest(&exec->most);
+    return longest_span(exec->spec.linked) * layout_longest(&exec->most);
 }
 
 static int open_wires(struct exec *exec, struct err *err)
@@ -769,6 +779,7 @@ struct exec *exec_open(const struct exec_spec *spec, struct err *err)
     make_buffers(exec);
     resolve(exec);
     if (spec->keep_trace) exec->ran = mem_calloc(exec->nsteps * exec->passes, sizeof *exec->ran);
+    exec->own.base[BUF_SCRATCH] = exec->own.base[BUF_OUT]; /* of no bytes, if it stays so */
     if (exec->scratch_bytes > 0) {
         exec->own.base[BUF_SCRATCH] = rank_alloc(spec->rank, exec->scratch_bytes, err);
         if (!exec->own.base[BUF_SCRATCH]) {

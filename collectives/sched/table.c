@@ -105,7 +105,7 @@ static const struct field time_fields[] = {
 };
 /* `transport` of a row comes between algo and buffers: see both_transports. */
 static const struct field how_fields[] = {
-    {{"algo", NULL, 12, 0, OUT_TEXT, NULL, NULL}, algo, 0},
+    {{"algo", NULL, 22, 0, OUT_TEXT, NULL, NULL}, algo, 0},
     {{"transport", NULL, 15, 0, OUT_TEXT, NULL, NULL}, NULL, 0},
     {{"buffers", NULL, 8, 0, OUT_TEXT, NULL, NULL}, buffers, 0},
     {{"series", NULL, 13, 0, OUT_TEXT, NULL, NULL}, series, TABLE_CONTEST},
