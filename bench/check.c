@@ -15,7 +15,7 @@ uint64_t check_rounds(const struct plan *plan, const struct plan_row *row, uint3
 {
     if (plan->rounds == 0) return 0;
     uint64_t rounds = plan->rounds < 2 ? 2 : plan->rounds;
-    uint64_t all = data_rounds(plan_data_op(plan, row), plan->nranks);
+    uint64_t all = data_rounds(row->dtype, plan_data_op(plan, row), plan->nranks);
     /* In a long chunk every rank has its turn at some position in any two rounds. */
     bool is_long = row->block_count / nparts >= SHARES_PER_CHUNK * all;
     return is_long || all < rounds ? rounds : all;

@@ -47,8 +47,9 @@ static const struct opts_row rows[] = {
     ROW("stepfactor", 'f', OPTS_UINT, sweep.factor, NULL, "N",
         "multiplied from size to size, instead of --stepbytes", .max = UINT32_MAX),
     ROW("datatype", 'd', OPTS_LIST, dtypes, "float", "TYPE[,TYPE]",
-        "element types: float, int32, bfloat16, or all"),
-    ROW("op", 'o', OPTS_LIST, ops, "sum", "OP[,OP]", "operators: sum, max, avg, or all"),
+        "element types: int8, uint8, int32, uint32, int64, uint64, half, float, double, "
+        "bfloat16, f8e4m3, f8e5m2, or all"),
+    ROW("op", 'o', OPTS_LIST, ops, "sum", "OP[,OP]", "operators: sum, prod, max, min, avg, or all"),
     ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "of broadcast, reduce, gather, scatter",
         .max = MOST_RANKS),
     ROW("imbalance", 0, OPTS_DOUBLE, imbalance, NULL, "F",

@@ -31,23 +31,32 @@ struct repeat {
 
 /* ---- data ---- */
 
+/* Float types: bits of the mantissa, bias, and how many exponents around that of 1 the data has. */
+static const struct {
+    uint32_t mantissa, bias, exponents;
+} floats[DT_COUNT] = {
+    [DT_HALF] = {10, 15, 8},
+    [DT_FLOAT] = {23, 127, FLOAT_EXPONENTS},
+    [DT_DOUBLE] = {52, 1023, FLOAT_EXPONENTS},
+    [DT_BFLOAT16] = {7, 127, BF16_EXPONENTS},
+    [DT_F8E4M3] = {3, 7, 4},
+    [DT_F8E5M2] = {2, 15, 4},
+};
+
 /* An element from 64 random bits: sign and mantissa of any bits, one of several exponents around
- * that of 1; an integer of any bits. Never a NaN or an infinity, nor a sum that becomes one. */
+ * that of 1; an integer of any bits. Never a NaN or an infinity, nor a sum of float, double or
+ * bfloat16 that becomes one. */
 static void put_element(uint8_t *at, enum dtype dtype, uint64_t bits)
 {
-    uint32_t sign = (uint32_t)(bits >> 63), mantissa = (uint32_t)bits;
-    uint32_t spread = (uint32_t)(bits >> 32 & 0xffffff);
-    if (dtype == DT_FLOAT) {
-        uint32_t exponent = 127 - FLOAT_EXPONENTS / 2 + spread % FLOAT_EXPONENTS;
-        uint32_t value = sign << 31 | exponent << 23 | (mantissa & 0x7fffff);
-        memcpy(at, &value, sizeof value);
-    } else if (dtype == DT_BFLOAT16) {
-        uint32_t exponent = 127 - BF16_EXPONENTS / 2 + spread % BF16_EXPONENTS;
-        uint16_t value = (uint16_t)(sign << 15 | exponent << 7 | (mantissa & 0x7f));
-        memcpy(at, &value, sizeof value);
-    } else {
-        memcpy(at, &mantissa, sizeof mantissa);
+    size_t esize = dtype_bytes(dtype);
+    uint32_t m = floats[dtype].mantissa, exponents = floats[dtype].exponents;
+    uint64_t value = bits;
+    if (exponents > 0) {
+        uint64_t spread = rng_mix(bits) % exponents;
+        value = bits >> 63 << (8 * esize - 1) | (bits & ((UINT64_C(1) << m) - 1)) |
+                (floats[dtype].bias - exponents / 2 + spread) << m;
     }
+    memcpy(at, &value, esize);
 }
 
 /* Poisons the buffers and fills the own input, which depends on rank and position alone. */
@@ -87,24 +96,22 @@ static uint64_t hash_of(struct rank *rk, const uint8_t *at, size_t bytes)
     return hash;
 }
 
-/* The number of values of the type between two of its bit patterns: floats in the order of their
- * values, +0 and -0 being one. */
+/* A number of 64 bits in the order of the values of the type; +0 and -0 are one. */
+static uint64_t order_of(enum dtype dtype, const uint8_t *at)
+{
+    size_t esize = dtype_bytes(dtype);
+    uint64_t x = 0, sign = UINT64_C(1) << (8 * esize - 1), above = sign - 1;
+    memcpy(&x, at, esize);
+    if (floats[dtype].exponents > 0) return x & sign ? sign - (x & above) : sign + x;
+    bool has_sign = dtype == DT_INT8 || dtype == DT_INT32 || dtype == DT_INT64;
+    return has_sign ? x ^ sign : x;
+}
+
+/* The number of values of the type between two of its bit patterns. */
 static uint64_t distance(enum dtype dtype, const uint8_t *a, const uint8_t *b)
 {
-    uint32_t x[2] = {0, 0};
-    size_t esize = dtype_bytes(dtype);
-    int64_t order[2];
-    memcpy(&x[0], a, esize);
-    memcpy(&x[1], b, esize);
-    uint32_t sign = UINT32_C(1) << (8 * esize - 1);
-    for (int i = 0; i < 2; i++) {
-        if (dtype == DT_INT32) {
-            order[i] = (int32_t)x[i];
-        } else {
-            order[i] = x[i] & sign ? -(int64_t)(x[i] & ~sign) : (int64_t)x[i];
-        }
-    }
-    return (uint64_t)(order[0] > order[1] ? order[0] - order[1] : order[1] - order[0]);
+    uint64_t x = order_of(dtype, a), y = order_of(dtype, b);
+    return x > y ? x - y : y - x;
 }
 
 struct difference {

@@ -36,4 +36,17 @@ static INLINE void stream_fence(void)
     _mm_sfence();
 }
 
+static INLINE void widen_half(vu v, vf *a, vf *b)
+{
+    *a = (vf)_mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)v));
+    *b = (vf)_mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)v, 1));
+}
+
+static INLINE vu narrow_half(vf a, vf b)
+{
+    __m256i low = _mm512_cvtps_ph((__m512)a, _MM_FROUND_TO_NEAREST_INT);
+    __m256i high = _mm512_cvtps_ph((__m512)b, _MM_FROUND_TO_NEAREST_INT);
+    return (vu)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
 #include "kernels/simd_body.h"

@@ -4,6 +4,7 @@
 #define KERNELS_NAME "generic"
 #define KERNELS_TABLE kernels_generic
 
+#include "kernels/simd_narrow.h"
 #include "kernels/simd_part.h"
 
 #ifdef __SSE2__
@@ -28,5 +29,16 @@ static INLINE void stream_fence(void)
 {
 }
 #endif
+
+static INLINE void widen_half(vu v, vf *a, vf *b)
+{
+    *a = widen_top(format_half, v << 16);
+    *b = widen_top(format_half, v);
+}
+
+static INLINE vu narrow_half(vf a, vf b)
+{
+    return narrow_top(format_half, a) >> 16 | narrow_top(format_half, b);
+}
 
 #include "kernels/simd_body.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Names of types and operators, bfloat16 conversion, and the choice of a version of the kernels:
- * a pointer table filled once by what the CPU says it can do. No ifuncs: the thread sanitizer
- * cannot start with them. */
+ * Names of types and operators, conversion of narrow floats, and the choice of a version of the
+ * kernels: a pointer table filled once by what the CPU says it can do. No ifuncs: the thread
+ * sanitizer cannot start with them. */
 #include "kernels/kernels.h"
 
 #include <pthread.h>
@@ -10,23 +10,33 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/narrow.h"
 #include "kernels/variants.h"
 
 struct named {
     const char *name;
     size_t bytes;
+    const char *alias; /* NCCL's, where it differs; NULL: none */
 };
 
 static const struct named dtypes[DT_COUNT] = {
-    [DT_FLOAT] = {"float", 4},
-    [DT_INT32] = {"int32", 4},
-    [DT_BFLOAT16] = {"bfloat16", 2},
+    [DT_INT8] = {"int8", 1, NULL},
+    [DT_UINT8] = {"uint8", 1, NULL},
+    [DT_INT32] = {"int32", 4, NULL},
+    [DT_UINT32] = {"uint32", 4, NULL},
+    [DT_INT64] = {"int64", 8, NULL},
+    [DT_UINT64] = {"uint64", 8, NULL},
+    [DT_HALF] = {"half", 2, "float16"},
+    [DT_FLOAT] = {"float", 4, "float32"},
+    [DT_DOUBLE] = {"double", 8, "float64"},
+    [DT_BFLOAT16] = {"bfloat16", 2, NULL},
+    [DT_F8E4M3] = {"f8e4m3", 1, "float8e4m3"},
+    [DT_F8E5M2] = {"f8e5m2", 1, "float8e5m2"},
 };
 
 static const struct named redops[OP_COUNT] = {
-    [OP_SUM] = {"sum", 0},
-    [OP_MAX] = {"max", 0},
-    [OP_AVG] = {"avg", 0},
+    [OP_SUM] = {"sum", 0, NULL}, [OP_PROD] = {"prod", 0, NULL}, [OP_MAX] = {"max", 0, NULL},
+    [OP_MIN] = {"min", 0, NULL}, [OP_AVG] = {"avg", 0, NULL},
 };
 
 const char *dtype_name(enum dtype dtype)
@@ -50,7 +60,8 @@ static int find(const struct named *table, int n, const char *what, const char *
 {
     char *list = NULL;
     for (int i = 0; i < n; i++) {
-        if (strcmp(table[i].name, name) == 0) {
+        const char *alias = table[i].alias;
+        if (strcmp(table[i].name, name) == 0 || (alias && strcmp(alias, name) == 0)) {
             free(list);
             return i;
         }
@@ -81,26 +92,55 @@ int redop_parse(const char *name, enum redop *op, struct err *err)
 
 float bf16_to_float(uint16_t bits)
 {
-    uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
+    return bits_float((uint32_t)bits << 16);
 }
 
 uint16_t bf16_from_float(float value)
 {
-    uint32_t wide;
-    memcpy(&wide, &value, sizeof wide);
-    if (value != value) return BF16_NAN;
-    return (uint16_t)((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
+    return (uint16_t)bf16_bits(value);
+}
+
+float narrow_to_float(enum dtype dtype, uint32_t bits)
+{
+    switch (dtype) {
+    case DT_HALF:
+        return widened(format_half, bits);
+    case DT_F8E4M3:
+        return widened(format_e4m3, bits);
+    case DT_F8E5M2:
+        return widened(format_e5m2, bits);
+    case DT_BFLOAT16:
+        return bits_float(bits << 16);
+    default:
+        return dtype == DT_FLOAT ? bits_float(bits) : 0;
+    }
+}
+
+uint32_t narrow_from_float(enum dtype dtype, float value)
+{
+    switch (dtype) {
+    case DT_HALF:
+        return narrowed(format_half, value);
+    case DT_F8E4M3:
+        return narrowed(format_e4m3, value);
+    case DT_F8E5M2:
+        return narrowed(format_e5m2, value);
+    case DT_BFLOAT16:
+        return bf16_bits(value);
+    default:
+        return dtype != DT_FLOAT ? 0 : value == value ? float_bits(value) : FLOAT_NAN_BITS;
+    }
 }
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
 #if KERNELS_X86
+#include <cpuid.h>
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2");
+    unsigned a, b, c, d; /* leaf 1; not every compiler's builtin knows F16C */
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static bool has_avx512(void)

@@ -14,11 +14,27 @@
 extern "C" {
 #endif
 
-enum dtype { DT_FLOAT, DT_INT32, DT_BFLOAT16, DT_COUNT };
-enum redop { OP_SUM, OP_MAX, OP_AVG, OP_COUNT };
+/* Types and operators in the order of nccl-tests. */
+enum dtype {
+    DT_INT8,
+    DT_UINT8,
+    DT_INT32,
+    DT_UINT32,
+    DT_INT64,
+    DT_UINT64,
+    DT_HALF,     /* IEEE binary16 */
+    DT_FLOAT,    /* binary32 */
+    DT_DOUBLE,   /* binary64 */
+    DT_BFLOAT16, /* the upper half of a float */
+    DT_F8E4M3,   /* OCP 8-bit formats: E4M3 has no infinity, finite up to 448; */
+    DT_F8E5M2,   /* E5M2 has one, finite up to 57344 */
+    DT_COUNT
+};
+enum redop { OP_SUM, OP_PROD, OP_MAX, OP_MIN, OP_AVG, OP_COUNT };
 
 enum { KERNEL_MAX_IN = 16, KERNEL_MAX_OUT = 16 };
-enum { FLOAT_NAN_BITS = 0x7fc00000, BF16_NAN = 0x7fc0 };
+enum { FLOAT_NAN_BITS = 0x7fc00000, BF16_NAN = 0x7fc0, HALF_NAN = 0x7e00, F8_NAN = 0x7f };
+#define DOUBLE_NAN_BITS UINT64_C(0x7ff8000000000000)
 
 /* One folded reduction: out[k][i] = (..(in[0][i] (+) in[1][i]) (+) ..) (+) in[nin-1][i].
  *
@@ -28,10 +44,21 @@ enum { FLOAT_NAN_BITS = 0x7fc00000, BF16_NAN = 0x7fc0 };
  *
  * An output may be the same address as any input (then element i of the input is read before it
  * is written); otherwise inputs and outputs do not overlap. Pointers need only be aligned to the
- * element. Narrow floats are widened, added and rounded (to nearest even) once per (+), so a fold
- * over k inputs gives the same bits as k - 1 single steps. Integers wrap.
- * max(a, b) = (a < b or b is NaN) ? b : a, so a NaN always wins, its bits unchanged.
- * A sum or average that is NaN is the one quiet NaN below: same bits in every version. */
+ * element. A fold over k inputs gives the same bits as k - 1 single steps. What (+) is:
+ *
+ *   sum, prod  integers       wrap
+ *              float, double  rounded to nearest even
+ *              narrow floats  widened to float, combined there, rounded to nearest even once per
+ * (+). half and bfloat16 overflow to infinity. f8e4m3 and f8e5m2 saturate: a result beyond the
+ * largest finite value (448, 57344), an infinite one included, becomes that value with its sign.
+ * The infinity of f8e5m2 is one as an input: inf - inf and 0 * inf are NaN. any float      a NaN is
+ * always the one above: same bits in every version avg        sum; the last (+) also divides by
+ * `divisor` before it rounds to a narrow type. Integers: the wrapped sum, truncated towards zero.
+ * Floats divide once, at the end (NCCL multiplies the inputs by a rounded 1/n instead: other last
+ * bits). max        (a < b or b is NaN) ? b : a      so a NaN always wins, of two equal values (and
+ * of min        (b < a or b is NaN) ? b : a      two zeros) the first; all bits unchanged
+ *
+ * With one input nothing is combined: a copy, whatever the divisor. */
 struct fold {
     void *out[KERNEL_MAX_OUT];
     const void *in[KERNEL_MAX_IN];
@@ -57,18 +84,24 @@ const struct kernels *kernels_get(struct err *err);
 /* All versions that this CPU can run, the reference first; NULL-terminated. */
 const struct kernels *const *kernels_all(void);
 
-/* "float", "int32", "bfloat16": names as in nccl-tests. */
+/* "int8", "half", "bfloat16", ..: names as in nccl-tests. */
 const char *dtype_name(enum dtype dtype);
 size_t dtype_bytes(enum dtype dtype);
 const char *redop_name(enum redop op);
 
-/* Name to number; unknown: the sentence with the valid list (ERR_USAGE) and -1. */
+/* Name to number; unknown: the sentence with the valid list (ERR_USAGE) and -1. Types also go by
+ * NCCL's names where they differ: float16, float32, float64, float8e4m3, float8e5m2. */
 int dtype_parse(const char *name, enum dtype *dtype, struct err *err);
 int redop_parse(const char *name, enum redop *op, struct err *err);
 
 /* bfloat16 bits to float and back (round to nearest even; any NaN gives BF16_NAN). */
 float bf16_to_float(uint16_t bits);
 uint16_t bf16_from_float(float value);
+
+/* The bits of a float type of at most 32 bits (half, bfloat16, f8e4m3, f8e5m2, float) to float, and
+ * back: to nearest even, f8 saturates, any NaN gives the type's one. 0 for other types. */
+float narrow_to_float(enum dtype dtype, uint32_t bits);
+uint32_t narrow_from_float(enum dtype dtype, float value);
 
 #ifdef __cplusplus
 }

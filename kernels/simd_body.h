@@ -12,117 +12,16 @@
  *   store_part(ptr, part, vec)
  *   store_stream(ptr, vec)         past the caches; ptr is VB-aligned
  *   stream_fence()                 orders streamed stores before later ones
+ *   widen_half(v, &a, &b)          a vector of half to two of float, in any order of the lanes,
+ *   narrow_half(a, b)              and back, rounded to nearest even
  *
- * A fold works on blocks of four vectors: the accumulators stay in registers over all inputs, so
- * each input is read once and each output written once. What is left at the end goes vector by
- * vector, the last one in part. */
+ * A fold works on blocks of four vectors (one, where much is computed per element): the
+ * accumulators stay in registers over all inputs, so each input is read once and each output
+ * written once. What is left at the end goes vector by vector, the last one in part. */
 #pragma once
 
 #include "kernels/kernels.h"
-#include "kernels/simd_types.h"
-
-/* What a fold does, constant after inlining; OP_AVG here always divides. */
-struct how {
-    enum dtype dtype;
-    enum redop op;
-};
-
-/* What the last (+) needs: made once per call. */
-struct divide {
-    vf by;          /* floats: the divisor */
-    double inverse; /* integers: a double just above 1 / divisor */
-};
-
-static INLINE vu select_mask(vi mask, vu yes, vu no)
-{
-    return ((vu)mask & yes) | (~(vu)mask & no);
-}
-
-/* Lanes where max(a, b) takes b. */
-static INLINE vi max_takes_b(vf a, vf b)
-{
-    return (a < b) | (b != b);
-}
-
-/* A vector of 2 VB/4 bfloat16 is handled as two of VB/4 floats: the low halves of its words, moved
- * up, and the high halves. */
-static INLINE vf bf16_low(vu v)
-{
-    return (vf)(v << 16);
-}
-
-static INLINE vf bf16_high(vu v)
-{
-    return (vf)(v & 0xffff0000u);
-}
-
-static INLINE vu bf16_join(vu low, vu high)
-{
-    return (low >> 16) | (high & 0xffff0000u);
-}
-
-/* To nearest even. A NaN stays one: it came from bfloat16 values or is the default NaN, so its low
- * half is zero and nothing is carried. */
-static INLINE vu bf16_round(vf value)
-{
-    vu bits = (vu)value;
-    return bits + 0x7fffu + ((bits >> 16) & 1u);
-}
-
-/* One (+). */
-static INLINE vu combine(vu a, vu b, struct how how)
-{
-    switch (how.dtype) {
-    case DT_FLOAT:
-        if (how.op == OP_MAX) return select_mask(max_takes_b((vf)a, (vf)b), b, a);
-        return (vu)((vf)a + (vf)b);
-    case DT_INT32:
-        if (how.op == OP_MAX) return select_mask((vi)a < (vi)b, b, a);
-        return a + b;
-    default:
-        if (how.op == OP_MAX) {
-            vu low = (vu)max_takes_b(bf16_low(a), bf16_low(b));
-            vu high = (vu)max_takes_b(bf16_high(a), bf16_high(b));
-            return select_mask((vi)bf16_join(low, high), b, a);
-        }
-        return bf16_join(bf16_round(bf16_low(a) + bf16_low(b)),
-                         bf16_round(bf16_high(a) + bf16_high(b)));
-    }
-}
-
-/* Truncating division of every lane. `inverse` is above 1 / divisor by 2^-54 to 2^-51 of it, so for
- * |a| <= 2^31 the product has the sign of a and lies at or above |a| / divisor by less than
- * 1 / divisor: truncation gives the quotient. */
-static INLINE vu divide_int32(vu sum, double inverse)
-{
-    int32_t lane[VB / 4];
-    __builtin_memcpy(lane, &sum, VB);
-    for (int i = 0; i < VB / 4; i++) {
-        lane[i] = (int32_t)((double)lane[i] * inverse);
-    }
-    __builtin_memcpy(&sum, lane, VB);
-    return sum;
-}
-
-/* The last (+): also divides, and makes every NaN of a sum the same one. */
-static INLINE vu combine_last(vu a, vu b, struct how how, const struct divide *divide)
-{
-    if (how.op == OP_AVG && how.dtype == DT_INT32) return divide_int32(a + b, divide->inverse);
-    if (how.op == OP_MAX || how.dtype == DT_INT32) return combine(a, b, how);
-    if (how.dtype == DT_FLOAT) {
-        vf sum = (vf)a + (vf)b;
-        if (how.op == OP_AVG) sum /= divide->by;
-        return select_mask(sum != sum, (vu){} + FLOAT_NAN_BITS, (vu)sum);
-    }
-    vf low = bf16_low(a) + bf16_low(b), high = bf16_high(a) + bf16_high(b);
-    if (how.op == OP_AVG) {
-        low /= divide->by;
-        high /= divide->by;
-    }
-    vu sum = bf16_join(bf16_round(low), bf16_round(high));
-    vh is_nan = ((vh)sum & 0x7fff) > 0x7f80;
-    return select_mask((vi)is_nan, (vu)((vh){} + BF16_NAN), sum);
-}
+#include "kernels/simd_combine.h"
 
 /* ---- one stretch of a fold at byte offset `at` of all inputs and outputs --------------------- */
 
@@ -172,6 +71,25 @@ static INLINE void fold_block(const struct fold *fold, uint32_t nin, uint32_t no
     }
 }
 
+/* One vector. */
+static INLINE void fold_vector(const struct fold *fold, size_t at, struct how how,
+                               const struct divide *divide, bool stream)
+{
+    vu a = load(input(fold, 0, at));
+    for (uint32_t k = 1; k + 1 < fold->nin; k++) {
+        a = combine(a, load(input(fold, k, at)), how);
+    }
+    if (fold->nin > 1) a = combine_last(a, load(input(fold, fold->nin - 1, at)), how, divide);
+    for (uint32_t k = 0; k < fold->nout; k++) {
+        uint8_t *out = output(fold, k, at);
+        if (stream && (uintptr_t)out % VB == 0) {
+            store_stream(out, a);
+        } else {
+            store(out, a);
+        }
+    }
+}
+
 /* The first 1 .. VB bytes of a vector. */
 static INLINE void fold_part(const struct fold *fold, size_t at, size_t bytes, struct how how,
                              const struct divide *divide)
@@ -193,22 +111,20 @@ static INLINE void fold_part(const struct fold *fold, size_t at, size_t bytes, s
 
 /* ---- whole folds ----------------------------------------------------------------------------- */
 
-static INLINE struct divide divide_by(uint32_t divisor, struct how how)
-{
-    struct divide divide = {{0}, 0};
-    if (how.op == OP_AVG && how.dtype != DT_INT32) divide.by = (vf){} + (float)divisor;
-    if (how.op == OP_AVG && how.dtype == DT_INT32) {
-        divide.inverse = 1.0 / divisor * (1 + 0x1p-52);
-    }
-    return divide;
-}
-
 /* Blocks from byte `at` on; returns where the last whole one ends. The commonest shapes get loops
  * of their own, with the pointers in registers: a store might change those in *fold. */
 static INLINE size_t fold_blocks(const struct fold *fold, size_t at, size_t bytes, struct how how,
                                  const struct divide *divide, bool stream)
 {
-    if (fold->nin == 2 && fold->nout == 1) {
+    if (is_heavy(how)) {
+        for (; bytes - at >= VB; at += VB) {
+            fold_vector(fold, at, how, divide, stream);
+        }
+    } else if (!is_common(how)) {
+        for (; bytes - at >= 4 * VB; at += 4 * VB) {
+            fold_block(fold, fold->nin, fold->nout, at, how, divide, stream);
+        }
+    } else if (fold->nin == 2 && fold->nout == 1) {
         const struct fold own = {.in = {fold->in[0], fold->in[1]}, .out = {fold->out[0]}};
         for (; bytes - at >= 4 * VB; at += 4 * VB) {
             fold_block(&own, 2, 1, at, how, divide, stream);
@@ -249,7 +165,7 @@ static void copy_bytes(void *dst, const void *src, size_t bytes, bool stream);
 
 static INLINE void fold_any(const struct fold *fold, struct how how)
 {
-    size_t bytes = fold->count * (how.dtype == DT_BFLOAT16 ? 2 : 4);
+    size_t bytes = fold->count * how_bytes(how);
     struct divide divide = divide_by(fold->divisor, how);
     if (bytes == 0) return;
     if (bytes <= VB) {
@@ -277,15 +193,37 @@ static INLINE void fold_any(const struct fold *fold, struct how how)
         }                                                                                          \
     }
 
-FOLD(fold_sum_float, DT_FLOAT, OP_SUM)
-FOLD(fold_max_float, DT_FLOAT, OP_MAX)
-FOLD_AVG(fold_avg_float, DT_FLOAT, fold_sum_float)
-FOLD(fold_sum_int32, DT_INT32, OP_SUM)
-FOLD(fold_max_int32, DT_INT32, OP_MAX)
-FOLD_AVG(fold_avg_int32, DT_INT32, fold_sum_int32)
-FOLD(fold_sum_bf16, DT_BFLOAT16, OP_SUM)
-FOLD(fold_max_bf16, DT_BFLOAT16, OP_MAX)
-FOLD_AVG(fold_avg_bf16, DT_BFLOAT16, fold_sum_bf16)
+/* Types whose sums and products are the same bits with and without a sign share them. */
+#define FOLDS_OF_BITS(name, dtype)                                                                 \
+    FOLD(fold_sum_##name, dtype, OP_SUM)                                                           \
+    FOLD(fold_prod_##name, dtype, OP_PROD)
+
+#define FOLDS_OF_VALUES(name, dtype, sum)                                                          \
+    FOLD(fold_max_##name, dtype, OP_MAX)                                                           \
+    FOLD(fold_min_##name, dtype, OP_MIN)                                                           \
+    FOLD_AVG(fold_avg_##name, dtype, sum)
+
+FOLDS_OF_BITS(int8, DT_INT8)
+FOLDS_OF_VALUES(int8, DT_INT8, fold_sum_int8)
+FOLDS_OF_VALUES(uint8, DT_UINT8, fold_sum_int8)
+FOLDS_OF_BITS(int32, DT_INT32)
+FOLDS_OF_VALUES(int32, DT_INT32, fold_sum_int32)
+FOLDS_OF_VALUES(uint32, DT_UINT32, fold_sum_int32)
+FOLDS_OF_BITS(int64, DT_INT64)
+FOLDS_OF_VALUES(int64, DT_INT64, fold_sum_int64)
+FOLDS_OF_VALUES(uint64, DT_UINT64, fold_sum_int64)
+FOLDS_OF_BITS(half, DT_HALF)
+FOLDS_OF_VALUES(half, DT_HALF, fold_sum_half)
+FOLDS_OF_BITS(float, DT_FLOAT)
+FOLDS_OF_VALUES(float, DT_FLOAT, fold_sum_float)
+FOLDS_OF_BITS(double, DT_DOUBLE)
+FOLDS_OF_VALUES(double, DT_DOUBLE, fold_sum_double)
+FOLDS_OF_BITS(bf16, DT_BFLOAT16)
+FOLDS_OF_VALUES(bf16, DT_BFLOAT16, fold_sum_bf16)
+FOLDS_OF_BITS(e4m3, DT_F8E4M3)
+FOLDS_OF_VALUES(e4m3, DT_F8E4M3, fold_sum_e4m3)
+FOLDS_OF_BITS(e5m2, DT_F8E5M2)
+FOLDS_OF_VALUES(e5m2, DT_F8E5M2, fold_sum_e5m2)
 
 static void copy_bytes(void *dst, const void *src, size_t bytes, bool stream)
 {
@@ -311,13 +249,28 @@ static void copy_bytes(void *dst, const void *src, size_t bytes, bool stream)
     stream_fence();
 }
 
+#define ROW(bits, value)                                                                           \
+    {                                                                                              \
+        [OP_SUM] = fold_sum_##bits, [OP_PROD] = fold_prod_##bits, [OP_MAX] = fold_max_##value,     \
+        [OP_MIN] = fold_min_##value, [OP_AVG] = fold_avg_##value                                   \
+    }
+
 const struct kernels KERNELS_TABLE = {
     .name = KERNELS_NAME,
     .fold =
         {
-            [DT_FLOAT] = {fold_sum_float, fold_max_float, fold_avg_float},
-            [DT_INT32] = {fold_sum_int32, fold_max_int32, fold_avg_int32},
-            [DT_BFLOAT16] = {fold_sum_bf16, fold_max_bf16, fold_avg_bf16},
+            [DT_INT8] = ROW(int8, int8),
+            [DT_UINT8] = ROW(int8, uint8),
+            [DT_INT32] = ROW(int32, int32),
+            [DT_UINT32] = ROW(int32, uint32),
+            [DT_INT64] = ROW(int64, int64),
+            [DT_UINT64] = ROW(int64, uint64),
+            [DT_HALF] = ROW(half, half),
+            [DT_FLOAT] = ROW(float, float),
+            [DT_DOUBLE] = ROW(double, double),
+            [DT_BFLOAT16] = ROW(bf16, bf16),
+            [DT_F8E4M3] = ROW(e4m3, e4m3),
+            [DT_F8E5M2] = ROW(e5m2, e5m2),
         },
     .copy = copy_bytes,
 };

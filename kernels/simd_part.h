@@ -8,23 +8,26 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte is the lowest one");
 
-typedef uint64_t vq __attribute__((vector_size(VB)));
 typedef uint16_t u16_any __attribute__((aligned(1), may_alias));
 typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
 typedef uint64_t u64_any __attribute__((aligned(1), may_alias));
 
 typedef size_t part_t;
 
+/* Called, not inlined: they are long, and there are many folds. */
+#define PART __attribute__((noinline))
+
 static INLINE part_t part_of(size_t bytes)
 {
     return bytes;
 }
 
-/* `bytes` even; 8 or more: 8. From 4 on two loads that may overlap. */
+/* 8 bytes or more: 8. Below that two loads that may overlap. */
 static INLINE uint64_t load_word(const uint8_t *ptr, size_t bytes)
 {
     if (bytes >= 8) return *(const u64_any *)ptr;
-    if (bytes < 4) return *(const u16_any *)ptr;
+    if (bytes == 1) return *ptr;
+    if (bytes < 4) return *(const u16_any *)ptr | (uint64_t)ptr[bytes - 1] << 8 * (bytes - 1);
     uint64_t last = *(const u32_any *)(ptr + bytes - 4);
     return *(const u32_any *)ptr | last << 8 * (bytes - 4);
 }
@@ -33,15 +36,18 @@ static INLINE void store_word(uint8_t *ptr, size_t bytes, uint64_t word)
 {
     if (bytes >= 8) {
         *(u64_any *)ptr = word;
+    } else if (bytes == 1) {
+        *ptr = (uint8_t)word;
     } else if (bytes < 4) {
         *(u16_any *)ptr = (uint16_t)word;
+        ptr[bytes - 1] = (uint8_t)(word >> 8 * (bytes - 1));
     } else {
         *(u32_any *)ptr = (uint32_t)word;
         *(u32_any *)(ptr + bytes - 4) = (uint32_t)(word >> 8 * (bytes - 4));
     }
 }
 
-static INLINE vu load_part(const uint8_t *ptr, part_t bytes)
+static PART vu load_part(const uint8_t *ptr, part_t bytes)
 {
     vq words = {0};
     if (bytes == VB) return load(ptr);
@@ -54,7 +60,7 @@ static INLINE vu load_part(const uint8_t *ptr, part_t bytes)
     return (vu)words;
 }
 
-static INLINE void store_part(uint8_t *ptr, part_t bytes, vu value)
+static PART void store_part(uint8_t *ptr, part_t bytes, vu value)
 {
     vq words = (vq)value;
     if (bytes == VB) {

@@ -238,7 +238,7 @@ static int run_point(struct rank *rk, struct job *job, const struct point *point
                                  .keep_log = job->logs};
         struct exec *exec = exec_open(&spec, err);
         bad = exec ? 0 : -1;
-        uint32_t rounds = job->logs ? 1 : data_rounds(point->op, point->args.nranks);
+        uint32_t rounds = job->logs ? 1 : data_rounds(point->dtype, point->op, point->args.nranks);
         for (uint32_t round = 0; exec && round < rounds; round++) {
             job->wrong += call(rk, exec, point, src, dst, point->tag * 64 + round);
         }

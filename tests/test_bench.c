@@ -96,14 +96,16 @@ Test(plan, sizes)
 Test(plan, order_of_rows)
 {
     struct parsed p;
-    parse(&p, "allreduce", "-b 8 -e 16 -f 2 -d int32,all -o max,sum --algo ring,tree", 4);
-    static const char *const dtypes[] = {"int32", "float", "bfloat16"};
+    parse(&p, "allreduce", "-b 8 -e 16 -f 2 -d bfloat16,all -o max,sum --algo ring,tree", 4);
+    /* what is named, then all others in their order */
+    static const char *const dtypes[] = {"bfloat16", "int8", "uint8", "int32",  "uint32", "int64",
+                                         "uint64",   "half", "float", "double", "f8e4m3", "f8e5m2"};
     static const char *const ops[] = {"max", "sum"}, *const algos[] = {"ring", "tree"};
     cr_assert_not_null(p.plan, "%s", p.err.text);
-    cr_assert_eq(plan_rows(p.plan), 3 * 2 * 2 * 2);
+    cr_assert_eq(plan_rows(p.plan), DT_COUNT * 2 * 2 * 2);
     struct plan_row row;
     plan_first(p.plan, &row);
-    for (uint64_t i = 0; i < 24; i++) {
+    for (uint64_t i = 0; i < DT_COUNT * 8; i++) {
         cr_assert_str_eq(row.choice.algo->name, algos[i % 2]);
         cr_assert_eq(row.bytes, i / 2 % 2 ? 16 : 8);
         cr_assert_str_eq(redop_name(row.op), ops[i / 4 % 2]);
@@ -441,8 +443,8 @@ Test(options, rounds_show_every_rank)
     parse(&p, "allreduce", "-b 8 -e 8M -f 1048576", 64);
     struct plan_row row;
     plan_first(p.plan, &row);
-    cr_assert_eq(check_rounds(p.plan, &row, 64), data_rounds(OP_SUM, 64));
-    cr_assert_gt(data_rounds(OP_SUM, 64), 2);
+    cr_assert_eq(check_rounds(p.plan, &row, 64), data_rounds(DT_FLOAT, OP_SUM, 64));
+    cr_assert_gt(data_rounds(DT_FLOAT, OP_SUM, 64), 2);
     cr_assert(plan_next(p.plan, &row));
     cr_assert_eq(check_rounds(p.plan, &row, 64), 2); /* long chunks: all ranks in any two rounds */
     release(&p);

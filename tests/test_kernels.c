@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "kernels/kernels.h"
 
-enum { MOST = 1000, GUARD = 128, SLOT = MOST * 4 + 480, NSLOTS = 2 * KERNEL_MAX_IN };
+enum { MOST = 1024, GUARD = 128, SLOT = MOST * 8 + 576, NSLOTS = 2 * KERNEL_MAX_IN };
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 1000};
 enum { NCOUNTS = sizeof counts / sizeof counts[0] };
@@ -22,11 +22,12 @@ static const uint32_t divisors[] = {0, 1, 2, 3, 7, 8, 16384, 1000000007, UINT32_
 enum { NDIVISORS = sizeof divisors / sizeof divisors[0] };
 
 /* Values that kernels get wrong: zeros, infinities, NaNs (quiet, signalling, with payload),
- * subnormals, the largest ones, the ends of the integers. */
-static const uint32_t odd_values[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
-                                      0xffc00000, 0x7f800001, 0x7fa00000, 0xffffffff, 0x7fffffff,
-                                      0x00000001, 0x80000001, 0x007fffff, 0x7f7fffff, 0xff7fffff,
-                                      0x3f800000, 0xbf800000, 0x3f808000, 0x3f818000, 0x33800000};
+ * subnormals, the largest ones, the ends of the integers; narrow types take the upper bits. */
+static const uint32_t odd_values[] = {
+    0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000, 0x7f800001, 0x7fa00000,
+    0xffffffff, 0x7fffffff, 0x00000001, 0x80000001, 0x007fffff, 0x7f7fffff, 0xff7fffff, 0x3f800000,
+    0xbf800000, 0x3f808000, 0x3f818000, 0x33800000, 0x7c000000, 0xfc000000, 0x7c010000, 0x7bff0000,
+    0xfbff0000, 0x04000000, 0x03ff0000, 0x00010000, 0x80010000, 0x7ff00000, 0xfff00000, 0x7e000000};
 enum { NODD = sizeof odd_values / sizeof odd_values[0] };
 
 static uint32_t float_bits(float value)
@@ -43,28 +44,33 @@ static float bits_float(uint32_t bits)
     return value;
 }
 
+/* Element i from 64 bits, narrow types the upper ones. */
+static void put(enum dtype dtype, void *buf, size_t i, uint64_t bits)
+{
+    size_t size = dtype_bytes(dtype);
+    bits >>= 64 - 8 * size;
+    memcpy((uint8_t *)buf + i * size, &bits, size); /* little-endian, as the kernels are */
+}
+
 /* `count` elements: a quarter odd values, a quarter numbers near 1 (whose sums are rounded), the
  * rest any bits. */
 static void random_elements(struct rng *rng, enum dtype dtype, void *buf, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint64_t word = rng_next(rng);
-        uint32_t bits = (uint32_t)word;
-        if (word >> 62 == 0) bits = odd_values[rng_below(rng, NODD)];
-        if (word >> 62 == 1) bits = (bits & 0x80ffffff) | 0x3f000000;
-        if (dtype == DT_BFLOAT16) {
-            ((uint16_t *)buf)[i] = (uint16_t)(bits >> 16);
-        } else {
-            ((uint32_t *)buf)[i] = bits;
+        uint64_t word = rng_next(rng), bits = rng_next(rng);
+        if (word >> 62 == 0) {
+            bits = (uint64_t)odd_values[rng_below(rng, NODD)] << 32 | (word & 1 ? bits >> 32 : 0);
         }
+        if (word >> 62 == 1) bits = (bits & 0x80ffffffffffffff) | 0x3f00000000000000;
+        put(dtype, buf, i, bits);
     }
 }
 
 /* ---- every version against the reference ---- */
 
 static _Alignas(4096) uint8_t slots[NSLOTS][SLOT];
-static uint8_t pristine[KERNEL_MAX_IN][MOST * 4];
-static uint8_t expected[MOST * 4];
+static uint8_t pristine[KERNEL_MAX_IN][MOST * 8];
+static uint8_t expected[MOST * 8];
 
 /* One case: what is called, and where outputs lie. */
 struct call {
@@ -142,11 +148,11 @@ static void run_call(const struct call *call)
         uint32_t slot = out_slot(call, k);
         overwritten[slot] = true;
         fold.out[k] = slot_start(call, slot);
-        memset(slots[slot], 0xa5, bytes + 3 * GUARD);
+        memset(slots[slot], 0xa5, bytes + 4 * GUARD);
     }
     for (uint32_t k = 0; k < call->nin; k++) {
         fold.in[k] = slot_start(call, k);
-        memset(slots[k], 0xa5, bytes + 3 * GUARD);
+        memset(slots[k], 0xa5, bytes + 4 * GUARD);
         memcpy(slot_start(call, k), pristine[k], bytes);
     }
     call->kernels->fold[call->dtype][call->op](&fold);
@@ -195,9 +201,14 @@ static void matrix(enum dtype dtype)
     }
 }
 
-Test(kernels, versions_equal_reference_float)
+Test(kernels, versions_equal_reference_int8)
 {
-    matrix(DT_FLOAT);
+    matrix(DT_INT8);
+}
+
+Test(kernels, versions_equal_reference_uint8)
+{
+    matrix(DT_UINT8);
 }
 
 Test(kernels, versions_equal_reference_int32)
@@ -205,9 +216,74 @@ Test(kernels, versions_equal_reference_int32)
     matrix(DT_INT32);
 }
 
+Test(kernels, versions_equal_reference_uint32)
+{
+    matrix(DT_UINT32);
+}
+
+Test(kernels, versions_equal_reference_int64)
+{
+    matrix(DT_INT64);
+}
+
+Test(kernels, versions_equal_reference_uint64)
+{
+    matrix(DT_UINT64);
+}
+
+Test(kernels, versions_equal_reference_half)
+{
+    matrix(DT_HALF);
+}
+
+Test(kernels, versions_equal_reference_float)
+{
+    matrix(DT_FLOAT);
+}
+
+Test(kernels, versions_equal_reference_double)
+{
+    matrix(DT_DOUBLE);
+}
+
 Test(kernels, versions_equal_reference_bfloat16)
 {
     matrix(DT_BFLOAT16);
+}
+
+Test(kernels, versions_equal_reference_f8e4m3)
+{
+    matrix(DT_F8E4M3);
+}
+
+Test(kernels, versions_equal_reference_f8e5m2)
+{
+    matrix(DT_F8E5M2);
+}
+
+/* Every pair of 8-bit floats. */
+Test(kernels, all_pairs_of_8_bits)
+{
+    enum { PAIRS = 1 << 16 };
+    static uint8_t a[PAIRS], b[PAIRS], want[PAIRS], got[PAIRS];
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        a[i] = (uint8_t)i;
+        b[i] = (uint8_t)(i >> 8);
+    }
+    for (unsigned i = 0; i < DT_COUNT * OP_COUNT * NDIVISORS; i++) {
+        enum dtype dtype = i % DT_COUNT;
+        enum redop op = i / DT_COUNT % OP_COUNT;
+        if (dtype_bytes(dtype) > 1) continue;
+        struct fold fold = {.in = {a, b}, .out = {want}, .nin = 2, .nout = 1, .count = PAIRS};
+        fold.divisor = divisors[i / DT_COUNT / OP_COUNT];
+        kernels_all()[0]->fold[dtype][op](&fold);
+        for (const struct kernels *const *k = kernels_all(); *k; k++) {
+            fold.out[0] = got;
+            (*k)->fold[dtype][op](&fold);
+            cr_assert_arr_eq(got, want, PAIRS, "%s %s %s", (*k)->name, dtype_name(dtype),
+                             redop_name(op));
+        }
+    }
 }
 
 Test(kernels, sixteen_outputs_of_sixteen_inputs)
@@ -238,14 +314,8 @@ Test(kernels, odd_values_meet)
         for (unsigned op = 0; op < OP_COUNT; op++) {
             struct call call = {.dtype = dtype, .op = op, .nin = 2, .count = (size_t)NODD * NODD};
             for (size_t i = 0; i < call.count; i++) {
-                uint32_t a = odd_values[i / NODD], b = odd_values[i % NODD];
-                if (dtype == DT_BFLOAT16) {
-                    ((uint16_t *)(void *)pristine[0])[i] = (uint16_t)(a >> 16);
-                    ((uint16_t *)(void *)pristine[1])[i] = (uint16_t)(b >> 16);
-                } else {
-                    memcpy(pristine[0] + 4 * i, &a, 4);
-                    memcpy(pristine[1] + 4 * i, &b, 4);
-                }
+                put(dtype, pristine[0], i, (uint64_t)odd_values[i / NODD] << 32);
+                put(dtype, pristine[1], i, (uint64_t)odd_values[i % NODD] << 32);
             }
             for (size_t d = 0; d < NDIVISORS; d++) {
                 call.divisor = divisors[d];
@@ -256,24 +326,32 @@ Test(kernels, odd_values_meet)
 }
 
 /* Divisions that a product with a rounded inverse gets wrong: at and beside multiples. */
-Test(kernels, integer_averages_at_multiples)
+static void averages_at_multiples(enum dtype dtype)
 {
     struct rng rng;
     rng_init(&rng, 6);
-    struct call call = {.dtype = DT_INT32, .op = OP_AVG, .nin = 2, .nout = 1, .count = MOST};
+    struct call call = {.dtype = dtype, .op = OP_AVG, .nin = 2, .nout = 1, .count = MOST};
+    unsigned bits = 8 * (unsigned)dtype_bytes(dtype);
     memset(pristine[1], 0, sizeof pristine[1]);
-    for (uint32_t i = 2; i < 3000; i++) {
-        call.divisor = i < 1500 ? i : (uint32_t)rng_next(&rng) >> rng_below(&rng, 30) | 2;
+    for (uint32_t i = 2; i < 2000; i++) {
+        call.divisor = i < 1000 ? i : (uint32_t)rng_next(&rng) >> rng_below(&rng, 30) | 2;
         for (size_t k = 0; k < MOST; k++) {
-            int64_t quotient = (int64_t)rng_below(&rng, (1u << 31) / call.divisor + 1);
-            int64_t sum = quotient * call.divisor + (int64_t)(k % 3) - 1;
-            ((int32_t *)(void *)pristine[0])[k] = (int32_t)(k % 2 ? -sum : sum);
+            uint64_t any = rng_next(&rng) >> (64 - bits) >> rng_below(&rng, 2);
+            uint64_t sum = any / call.divisor * call.divisor + k % 3 - 1;
+            put(dtype, pristine[0], k, (k % 2 ? -sum : sum) << (64 - bits));
         }
         make_expected(call);
         for (const struct kernels *const *k = kernels_all(); *k; k++) {
             call.kernels = *k;
             run_call(&call);
         }
+    }
+}
+
+Test(kernels, integer_averages_at_multiples)
+{
+    for (unsigned dtype = DT_INT8; dtype <= DT_UINT64; dtype++) {
+        averages_at_multiples(dtype);
     }
 }
 
@@ -322,7 +400,7 @@ Test(kernels, large_streamed_folds)
     random_elements(&rng, DT_INT32, a, COUNT);
     random_elements(&rng, DT_INT32, b, COUNT);
     for (unsigned dtype = 0; dtype < DT_COUNT; dtype++) {
-        size_t count = COUNT * (4 / dtype_bytes(dtype)) - 3;
+        size_t count = COUNT * 4 / dtype_bytes(dtype) - 3;
         struct fold fold = {.in = {a, b}, .out = {want}, .nin = 2, .nout = 1, .count = count};
         kernels_all()[0]->fold[dtype][OP_SUM](&fold);
         for (const struct kernels *const *k = kernels_all(); *k; k++) {
@@ -469,6 +547,72 @@ Test(reference, bfloat16_goes_to_float_and_back)
     }
 }
 
+/* The same for every format: each value and its neighbours, by distance. */
+static void narrow_is_nearest(enum dtype dtype, uint32_t most, uint32_t after)
+{
+    uint32_t sign = 1u << (8 * dtype_bytes(dtype) - 1);
+    for (uint32_t code = 0; code < most; code++) {
+        double below = (double)narrow_to_float(dtype, code);
+        double above = (double)narrow_to_float(dtype, code + 1);
+        cr_assert_gt(above, below);
+        for (int i = 0; i <= 8; i++) {
+            float at = (float)(below + (above - below) * i / 8);
+            for (int step = -1; step <= 1; step++) {
+                float value = step ? nextafterf(at, step < 0 ? -1.0f : 1e30f) : at;
+                if ((double)value < below || (double)value > above) continue;
+                double down = (double)value - below, up = above - (double)value;
+                uint32_t want = down < up || (down == up && code % 2 == 0) ? code : code + 1;
+                cr_assert_eq(narrow_from_float(dtype, value), want, "%s %a", dtype_name(dtype),
+                             (double)value);
+                cr_assert_eq(narrow_from_float(dtype, -value), want | sign);
+            }
+        }
+    }
+    cr_assert_eq(narrow_from_float(dtype, 1e30f), after);
+    cr_assert_eq(narrow_from_float(dtype, -INFINITY), after | sign);
+}
+
+Test(reference, narrow_floats_are_nearest)
+{
+    cr_assert_eq(narrow_to_float(DT_HALF, 0x7bff), 65504.0f);
+    cr_assert_eq(narrow_to_float(DT_HALF, 0x0001), 0x1p-24f);
+    cr_assert_eq(narrow_to_float(DT_F8E4M3, 0x7e), 448.0f);
+    cr_assert_eq(narrow_to_float(DT_F8E4M3, 0x01), 0x1p-9f);
+    cr_assert_eq(narrow_to_float(DT_F8E5M2, 0x7b), 57344.0f);
+    cr_assert_eq(narrow_to_float(DT_F8E5M2, 0x01), 0x1p-16f);
+    cr_assert_eq(narrow_to_float(DT_F8E5M2, 0xfc), -INFINITY);
+    narrow_is_nearest(DT_HALF, 0x7bff, 0x7c00);
+    narrow_is_nearest(DT_F8E4M3, 0x7e, 0x7e);
+    narrow_is_nearest(DT_F8E5M2, 0x7b, 0x7b);
+    cr_assert_eq(narrow_from_float(DT_HALF, 65519.99f), 0x7bff);
+    cr_assert_eq(narrow_from_float(DT_HALF, 65520.0f), 0x7c00, "half way to 2^16");
+    cr_assert_eq(narrow_from_float(DT_HALF, bits_float(0xffc00001)), HALF_NAN);
+    cr_assert_eq(narrow_from_float(DT_F8E4M3, -NAN), F8_NAN);
+    cr_assert_eq(narrow_from_float(DT_F8E5M2, -NAN), F8_NAN);
+    cr_assert(isnan(narrow_to_float(DT_F8E4M3, 0xff)) && isnan(narrow_to_float(DT_F8E5M2, 0x7d)));
+}
+
+/* The rules of kernels.h, one by one. */
+Test(reference, narrow_sums_and_products)
+{
+    cr_assert_eq(one_step(DT_HALF, OP_SUM, 0x7bff, 0x7bff, 1), 0x7c00, "to infinity");
+    cr_assert_eq(one_step(DT_F8E4M3, OP_SUM, 0x7e, 0x7e, 1), 0x7e, "saturates");
+    cr_assert_eq(one_step(DT_F8E4M3, OP_PROD, 0x7e, 0xfe, 1), 0xfe);
+    cr_assert_eq(one_step(DT_F8E5M2, OP_PROD, 0x7b, 0x7b, 1), 0x7b);
+    cr_assert_eq(one_step(DT_F8E5M2, OP_SUM, 0x7c, 0xfb, 1), 0x7b, "inf - 57344 saturates");
+    cr_assert_eq(one_step(DT_F8E5M2, OP_SUM, 0x7c, 0xfc, 1), F8_NAN, "inf - inf");
+    cr_assert_eq(one_step(DT_F8E5M2, OP_PROD, 0x00, 0xfc, 1), F8_NAN, "0 * inf");
+    cr_assert_eq(one_step(DT_F8E4M3, OP_SUM, 0xff, 0x38, 1), F8_NAN);
+    cr_assert_eq(one_step(DT_F8E4M3, OP_MAX, 0xff, 0x38, 1), 0xff, "a NaN wins as it is");
+    cr_assert_eq(one_step(DT_F8E4M3, OP_MIN, 0x38, 0xff, 1), 0xff);
+    cr_assert_eq(one_step(DT_F8E4M3, OP_MIN, 0x00, 0x80, 1), 0x00, "the first of two zeros");
+    cr_assert_eq(one_step(DT_HALF, OP_MIN, 0x3c00, 0xbc00, 1), 0xbc00);
+    cr_assert_eq(one_step(DT_INT8, OP_PROD, 100, 3, 1), 44, "wraps");
+    cr_assert_eq(one_step(DT_UINT8, OP_AVG, 200, 100, 2), 22, "the wrapped sum");
+    cr_assert_eq(one_step(DT_UINT32, OP_MAX, 0x80000000, 1, 1), 0x80000000);
+    cr_assert_eq(one_step(DT_INT32, OP_MIN, 0x80000000, 1, 1), 0x80000000);
+}
+
 /* ---- names and the choice ---- */
 
 Test(names, parse_and_print)
@@ -488,6 +632,11 @@ Test(names, parse_and_print)
     cr_assert_eq(dtype_bytes(DT_FLOAT), 4);
     cr_assert_eq(dtype_bytes(DT_INT32), 4);
     cr_assert_eq(dtype_bytes(DT_BFLOAT16), 2);
+    cr_assert_eq(dtype_bytes(DT_F8E5M2), 1);
+    cr_assert_eq(dtype_bytes(DT_UINT64), 8);
+    enum dtype dtype = DT_COUNT;
+    cr_assert_eq(dtype_parse("float16", &dtype, &err), 0);
+    cr_assert_eq(dtype, DT_HALF);
 }
 
 Test(names, unknown_ones_list_the_valid)
@@ -495,14 +644,15 @@ Test(names, unknown_ones_list_the_valid)
     struct err err = ERR_INIT;
     enum dtype dtype = DT_INT32;
     enum redop op = OP_MAX;
-    cr_assert_eq(dtype_parse("double", &dtype, &err), -1);
+    cr_assert_eq(dtype_parse("quad", &dtype, &err), -1);
     cr_assert_eq(dtype, DT_INT32);
     cr_assert_eq(err.code, ERR_USAGE);
-    cr_assert_str_eq(err.text, "unknown data type 'double', valid are: float, int32, bfloat16");
+    cr_assert_str_eq(err.text, "unknown data type 'quad', valid are: int8, uint8, int32, uint32, "
+                               "int64, uint64, half, float, double, bfloat16, f8e4m3, f8e5m2");
     err_release(&err);
     cr_assert_eq(redop_parse("", &op, &err), -1);
     cr_assert_eq(op, OP_MAX);
-    cr_assert_str_eq(err.text, "unknown operator '', valid are: sum, max, avg");
+    cr_assert_str_eq(err.text, "unknown operator '', valid are: sum, prod, max, min, avg");
     err_release(&err);
 }
 

@@ -191,7 +191,7 @@ class Measured(Case):
         done = run(COLLBENCH, "allreduce", "-b", "8", "-e", "64", "-f", "2", "-d", "all", "-o",
                    "all", "--algo", "all", "--in-place", "--out-of-place", "--trace", path)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        for words in ("4 sizes", "--size", "3 element types", "3 operators", "algorithms", "--algo",
+        for words in ("4 sizes", "--size", "12 element types", "5 operators", "algorithms", "--algo",
                       "2 placements", "--in-place"):
             self.assertIn(words, done.stderr)
         self.assertFalse(os.path.exists(path))
@@ -314,9 +314,9 @@ class Repeats(Case):
         """The data tell orders of addition apart; where sums are exact, nothing differs."""
         document, _ = self.report("allreduce", "--ranks", "4", "--size", "64K", "-d", "all", "-o",
                                   "sum,max", "--algo", "ring,tree", "-n", "2")
-        self.assertEqual(len(document["rows"]), 3 * 2 * 2 * 2)
+        self.assertEqual(len(document["rows"]), 12 * 2 * 2 * 2)
         for row in document["rows"]:
-            rounds = row["type"] != "int32" and row["redop"] == "sum" and row["algo"] == "tree"
+            rounds = "int" not in row["type"] and row["redop"] == "sum" and row["algo"] == "tree"
             first = row["algo"] == "ring" and row["placement"] == "out of place"
             self.assertEqual(row["vs_first"],
                              "first" if first else "differs" if rounds else "same", row)
