@@ -162,7 +162,8 @@ static void nccl_footer(struct out *out, const struct plan *plan, const struct f
 
 /* ---- OSU micro-benchmarks ---- */
 
-/* Of a collective the first is the one to take when no name was given. */
+/* sendrecv is none of theirs. Of a collective the first is the one to take when no name was given.
+ */
 static const struct {
     const char *program;
     enum coll_id coll;
@@ -174,15 +175,29 @@ static const struct {
     {"osu_reduce_scatter_block", COLL_REDUCE_SCATTER, "Reduce_scatter_block"},
     {"osu_alltoall", COLL_ALLTOALL, "All-to-All Personalized Exchange"},
     {"osu_bcast", COLL_BROADCAST, "Broadcast"},
+    {"osu_reduce", COLL_REDUCE, "Reduce"},
+    {"osu_gather", COLL_GATHER, "Gather"},
+    {"osu_scatter", COLL_SCATTER, "Scatter"},
+    {"osu_alltoallv", COLL_ALLTOALLV, "All-to-Allv Personalized Exchange"},
+    {"osu_barrier", COLL_BARRIER, "Barrier"},
 };
 
 enum { OSU_TESTS = sizeof osu_tests / sizeof *osu_tests };
 
-/* What MPI calls them; bfloat16 has no name there. */
+/* What MPI calls them; those without a name there go by ours. OSU itself has char, int, float. */
 static const char *const osu_types[DT_COUNT] = {
-    [DT_FLOAT] = "MPI_FLOAT", [DT_INT32] = "MPI_INT", [DT_BFLOAT16] = "bfloat16"};
+    [DT_INT8] = "MPI_INT8_T",     [DT_UINT8] = "MPI_UINT8_T", [DT_INT32] = "MPI_INT",
+    [DT_UINT32] = "MPI_UINT32_T", [DT_INT64] = "MPI_INT64_T", [DT_UINT64] = "MPI_UINT64_T",
+    [DT_FLOAT] = "MPI_FLOAT",     [DT_DOUBLE] = "MPI_DOUBLE",
+};
 
-/* Fields are 10, 18 and 12 wide there; two blanks of each are the gap of our tables. */
+static const char *osu_type(enum dtype dtype)
+{
+    return osu_types[dtype] ? osu_types[dtype] : dtype_name(dtype);
+}
+
+/* Fields are 10, 18 and 12 wide there; two blanks of each are the gap of our tables. Without a size
+ * (barrier) the first field is 17 wide, and there is no validation. */
 static const struct out_column osu_columns[] = {
     {"size", "B", -10, 0, OUT_UINT, NULL, NULL},
     {"avg_latency", "us", 16, 2, OUT_DOUBLE, NULL, NULL},
@@ -192,16 +207,22 @@ static const struct out_column osu_columns[] = {
     {"validation", NULL, 16, 0, OUT_TEXT, NULL, NULL}, /* only if data is checked */
 };
 
-enum { OSU_COLUMNS = sizeof osu_columns / sizeof *osu_columns };
+enum { OSU_COLUMNS = sizeof osu_columns / sizeof *osu_columns, OSU_FIRST_WIDTH = 17 };
 
 static struct out *osu_new(const struct plan *plan, unsigned show)
 {
     (void)show;
-    struct out *out = out_new(osu_columns, OSU_COLUMNS - (plan->rounds ? 0 : 1));
+    bool sizes = !coll_get(plan->coll)->empty, checked = plan->rounds && sizes;
+    struct out_column columns[OSU_COLUMNS];
+    size_t first = sizes ? 0 : 1;
+    memcpy(columns, osu_columns, sizeof columns);
+    if (!sizes) columns[first].width = OSU_FIRST_WIDTH;
+    struct out *out = out_new(columns + first, OSU_COLUMNS - first - (checked ? 0 : 1));
     out_imitate(out);
     return out;
 }
 
+/* NULL: there is no such test. */
 static const char *osu_title(enum coll_id coll, const char *program)
 {
     const char *title = NULL;
@@ -221,10 +242,11 @@ static void osu_preamble(struct out *out, const struct fitted *fitted, int argc,
     out_line(out, "%s", "");
     out_line(out, "# OSU MPI %s Latency Test v7.4 format, by collbench %s", title,
              COLLBENCH_VERSION);
-    out_line(out, "# Datatype: %s.", osu_types[plan->dtypes[0]]);
-    out_line(out, "%-10s%18s%18s%18s%12s%*s", "# Size", "Avg Latency(us)", "Min Latency(us)",
-             "Max Latency(us)", "Iterations", plan->rounds ? 18 : 0,
-             plan->rounds ? "Validation" : "");
+    bool sizes = !coll_get(plan->coll)->empty, checked = plan->rounds && sizes;
+    if (sizes) out_line(out, "# Datatype: %s.", osu_type(plan->dtypes[0]));
+    out_line(out, "%-*s%*s%18s%18s%12s%*s", sizes ? 10 : 2, sizes ? "# Size" : "#", sizes ? 18 : 0,
+             "Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations",
+             checked ? 18 : 0, checked ? "Validation" : "");
 }
 
 static void osu_facts(struct out *out, const struct plan *plan, struct world *world,
@@ -240,7 +262,8 @@ static void osu_row(struct out *out, const struct table_side *out_of_place,
                     const struct table_side *in_place)
 {
     const struct result *r = out_of_place->result ? out_of_place->result : in_place->result;
-    bool per_peer = r->coll == COLL_ALLGATHER || r->coll == COLL_ALLTOALL;
+    const struct coll *coll = coll_get(r->coll);
+    bool per_peer = !coll->reduces && (coll->in_per_rank || coll->out_per_rank);
     struct out_cell cells[OSU_COLUMNS] = {
         out_uint(per_peer ? r->bytes / r->nranks : r->bytes),
         out_double(r->time_us),
@@ -249,7 +272,7 @@ static void osu_row(struct out *out, const struct table_side *out_of_place,
         out_uint(r->nsamples * r->batch),
         r->wrong < 0 ? (struct out_cell){0} : out_text(r->wrong ? "Fail" : "Pass"),
     };
-    out_row(out, cells);
+    out_row(out, cells + (coll->empty ? 1 : 0));
 }
 
 /* OSU's tables end with the last row. */
@@ -276,16 +299,25 @@ static const struct {
     [FORMAT_OSU] = {osu_new, osu_preamble, osu_facts, osu_row, osu_footer},
 };
 
+/* Whether the benchmark has a test of that collective. */
+static bool has_test(enum format format, enum coll_id coll)
+{
+    if (format == FORMAT_NCCL) return coll != COLL_BARRIER;
+    return format != FORMAT_OSU || osu_title(coll, "");
+}
+
 enum format format_of_program(const char *path)
 {
     const char *name = base_name(path);
     struct err none = ERR_INIT;
-    bool known = coll_find(name, &none);
+    const struct coll *coll = coll_find(name, &none);
     err_release(&none);
-    if (!known) return FORMAT_OWN;
+    if (!coll) return FORMAT_OWN;
     size_t length = strlen(name);
-    if (length > 5 && strcmp(name + length - 5, "_perf") == 0) return FORMAT_NCCL;
-    return strncmp(name, "osu_", 4) == 0 ? FORMAT_OSU : FORMAT_OWN;
+    enum format format = FORMAT_OWN;
+    if (length > 5 && strcmp(name + length - 5, "_perf") == 0) format = FORMAT_NCCL;
+    if (strncmp(name, "osu_", 4) == 0) format = FORMAT_OSU;
+    return has_test(format, coll->id) ? format : FORMAT_OWN;
 }
 
 int format_check(enum format format, const struct plan *plan, struct err *err)
@@ -306,6 +338,13 @@ int format_check(enum format format, const struct plan *plan, struct err *err)
         err_add(err, ERR_USAGE,
                 "--format %s has no column for the %s; give one with --%s, or --format own",
                 format_names[format], rules[i].what, rules[i].option);
+    }
+    if (!has_test(format, plan->coll)) {
+        bad = true;
+        err_add(err, ERR_USAGE,
+                "--format %s: %s have no test of %s, whose table this could be; give --format own",
+                format_names[format], format == FORMAT_NCCL ? "nccl-tests" : "OSU's benchmarks",
+                coll_get(plan->coll)->name);
     }
     if (other && (plan->mode != MODE_TIME || plan->contest != CONTEST_NONE)) {
         bad = true;

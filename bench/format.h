@@ -9,13 +9,17 @@
  *     number of samples. Several launches are the cycles of its -N, and rows over all of them are
  *     left out. As there, data that was not checked (N/A in the rows, "validation: 0"
  *     above them) ends with "0 OK" too. A run that failed has no footer.
+ *     sendrecv and gather and the like have no operator, so redop is none (sendrecv_perf prints the
+ *     one that was asked for and ignores it); what nccl-tests leaves unchecked in place (alltoall,
+ *     sendrecv) is checked. alltoallv: size and count are means over the ranks. Not barrier.
  * osu: the collectives of OSU micro-benchmarks 7.4 with -f, and -c if data is checked. Size is what
- *     OSU counts: a rank's buffer, but for allgather and alltoall the bytes from one rank to one
- *     other; for reduce_scatter the whole input. OSU takes the mean of each rank, then average,
- *     minimum and maximum over ranks; here each sample is first taken over the ranks (--average),
- *     and average, minimum and maximum are over samples. So Avg is counted as OSU's with -a 1, and
- *     is never below that with the default, -a 3. OSU has a barrier after each call: --cadence
- *     isolated. Out of place, unless only in place was run. */
+ *     OSU counts: a rank's buffer, but for allgather, gather, scatter, alltoall and alltoallv (in
+ *     the mean) the bytes from one rank to one other; for reduce_scatter the whole input; barrier
+ *     has no size, no type and no validation. Not sendrecv. OSU takes the mean of each rank, then
+ * average, minimum and maximum over ranks; here each sample is first taken over the ranks
+ * (--average), and average, minimum and maximum are over samples. So Avg is counted as OSU's with
+ * -a 1, and is never below that with the default, -a 3. OSU has a barrier after each call:
+ * --cadence isolated. Out of place, unless only in place was run. */
 #pragma once
 
 #include "bench/board.h"

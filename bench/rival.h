@@ -10,14 +10,15 @@
 /* What one rank has for the whole run. */
 struct rival {
     struct bench *bench;
-    struct mpi *mpi;          /* CONTEST_MPI */
-    void *memory;             /* .. MPI's own, for the largest row; NULL: none */
-    double units_per_s;       /* CONTEST_OVERLAP: speed of the compute loop */
-    struct timing *timing;    /* the one at hand */
-    struct mpi_call calls[2]; /* .. of the placement at hand: in our buffers, in MPI's own */
-    size_t result;            /* .. where the library leaves the output, from the buffers on */
-    unsigned form;            /* .. which of the calls and forms is the best here */
-    uint64_t units;           /* .. compute beside one operation */
+    struct mpi *mpi;            /* CONTEST_MPI */
+    void *memory;               /* .. MPI's own, for the largest row; NULL: none */
+    double units_per_s;         /* CONTEST_OVERLAP: speed of the compute loop */
+    struct timing *timing;      /* the one at hand */
+    struct mpi_call calls[2];   /* .. of the placement at hand: in our buffers, in MPI's own */
+    bool forms[MPI_FORM_COUNT]; /* .. which of their forms can be used */
+    size_t result;              /* .. where the library leaves the output, from the buffers on */
+    unsigned form;              /* .. which of the calls and forms is the best here */
+    uint64_t units;             /* .. compute beside one operation */
 };
 
 /* Every rank calls it, once. 0 or -1; rival_close in either case. */

@@ -3,10 +3,13 @@
  *
  *     rankmpi CASE RANKS blocking|polled TIMEOUT-SECONDS [MPIEXEC]
  *
- * check: all collectives, types, operators and placements, the data compared bit by bit. work:
- * all-reduces for about 20 s, with a place for planted faults. print: each rank writes two lines.
- * error: a call that MPI refuses. early: rank 1 ends before it has opened MPI. Sentences go to
- * stderr; exit status 0, 1 or 2, and 77 when there is no mpiexec, as in the real programs. */
+ * check: all collectives, types, operators, placements and several roots with all counts, or with
+ * one count each where ranks share cores, the data compared bit by bit; and that nobody is through
+ * a barrier before the last has come. work: all-reduces for about 20 s, with a place for planted
+ * faults. print: each rank writes two lines. error: a call that MPI refuses. early: rank 1 ends
+ * before it has opened MPI. Sentences go to stderr; exit status 0, 1 or 2, and 77 when there is no
+ * mpiexec, as in the real programs. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +18,14 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/start.h"
 #include "exec/launch.h"
 #include "kernels/data.h"
 #include "ref/mpi.h"
 
 enum { ALIGN = 128, WORK_COUNT = 1 << 18, WORK_S = 20, LARGE_TRIED = 17, NO_MPIEXEC = 77 };
+enum { LATE_US = 2000 }; /* of one rank, before a barrier */
 
 static double now_s(void)
 {
@@ -33,6 +38,7 @@ static double now_s(void)
 struct job {
     char name[16];
     enum mpi_form form;
+    _Atomic uint64_t arrivals; /* at barriers, of all ranks */
 };
 
 static struct job *job_of(struct rank *rk)
@@ -47,41 +53,86 @@ struct
 try {
     struct rank *rk;
     struct mpi_args args;
+    struct traffic *traffic; /* alltoallv; else NULL */
     const struct coll *coll;
     enum redop data_op;
-    size_t block_bytes, in_bytes, bytes;
+    size_t esize, in_count, out_count; /* elements of the own buffers */
     uint8_t *memory;
     uint64_t salt;
 };
+
+/* Blocks of different lengths, some of them empty; all ranks draw the same. */
+static struct traffic *draw_traffic(uint32_t n, size_t count)
+{
+    double *shares = mem_calloc((size_t)n * n, sizeof *shares);
+    struct rng rng;
+    rng_init(&rng, count);
+    shares[n - 1] = 1;
+    for (size_t i = 0; i < (size_t)n * n; i++)
+        shares[i] += (double)rng_below(&rng, 3);
+    struct traffic *traffic = traffic_deal(n, shares, (uint64_t)count * n * n);
+    free(shares);
+    return traffic;
+}
+
+static size_t elements(const struct try *try, enum buf buf)
+{
+    if (try->traffic) return traffic_sum(try->traffic, buf, try->rk->rank);
+    return coll_blocks(try->coll, buf, try->rk->nranks) * try->args.block_count;
+}
 
 /* Lays the buffers out as the benchmark does, and gets memory for them. */
 static int try_open(struct try *try, struct mpi *mpi, struct err *err)
 {
     struct mpi_args *args = &try->args;
     uint32_t n = try->rk->nranks;
-    try->coll = coll_get(args->coll);
     try->data_op = try->coll->reduces ? args->op : OP_COUNT;
-    try->block_bytes = args->block_count * dtype_bytes(args->dtype);
-    try->in_bytes = coll_blocks(try->coll, BUF_IN, n) * try->block_bytes;
-    size_t out_bytes = coll_blocks(try->coll, BUF_OUT, n) * try->block_bytes;
-    size_t in = 0, out = (try->in_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    try->bytes = out + out_bytes;
+    try->esize = dtype_bytes(args->dtype);
+    try->in_count = elements(try, BUF_IN);
+    try->out_count = elements(try, BUF_OUT);
+    size_t in = 0, out = (try->in_count * try->esize + ALIGN - 1) / ALIGN * ALIGN;
+    size_t bytes = out + try->out_count * try->esize;
     for (int buf = BUF_IN; args->in_place && buf <= BUF_OUT; buf++) {
         enum buf on = (enum buf)buf;
         uint32_t block = 0;
         coll_alias(try->coll, try->rk->rank, &on, &block);
-        *(buf == BUF_IN ? &in : &out) = block * try->block_bytes;
+        *(buf == BUF_IN ? &in : &out) = block * args->block_count * try->esize;
     }
-    try->memory = mpi_memory(mpi, try->bytes + ALIGN, err);
+    try->memory = mpi_memory(mpi, bytes + ALIGN, err);
     if (!try->memory) return -1;
     args->in = try->memory + in;
     args->out = try->memory + out;
-    data_poison(try->memory, try->bytes, try->salt);
+    data_poison(try->memory, bytes, try->salt);
     if (coll_has_input(try->coll, args->root, try->rk->rank)) {
-        data_fill(args->in, args->dtype, try->data_op, n, try->rk->rank, 0,
-                  try->in_bytes / dtype_bytes(args->dtype), try->salt);
+        data_fill(args->in, args->dtype, try->data_op, n, try->rk->rank, 0, try->in_count,
+                  try->salt);
     }
     return 0;
+}
+
+/* Wrong elements of one block of the result. */
+static size_t block_wrong(const struct try *try, uint32_t block)
+{
+    const struct mpi_args *args = &try->args;
+    uint32_t n = try->rk->nranks, rank = try->rk->rank;
+    struct promise promise = coll_after(try->coll, n, args->root, rank, block);
+    if (promise.content == CONTENT_FREE) return 0;
+    size_t count = args->block_count, base = block * count, first = promise.block * count;
+    if (try->traffic) {
+        size_t *own = traffic_offsets(try->traffic, BUF_OUT, rank, 1);
+        size_t *theirs = traffic_offsets(try->traffic, BUF_IN, promise.rank, 1);
+        base = own[block];
+        count = own[block + 1] - base;
+        first = theirs[promise.block];
+        free(own);
+        free(theirs);
+    }
+    const uint8_t *at = (const uint8_t *)mpi_result(args) + base * try->esize;
+    struct data_bad bad;
+    return promise.all
+               ? data_check_reduced(at, args->dtype, try->data_op, n, first, count, try->salt, &bad)
+               : data_check_copy(at, args->dtype, try->data_op, n, promise.rank, first, count,
+                                 try->salt, &bad);
 }
 
 /* Wrong elements of the result and of an input that was to stay. */
@@ -89,42 +140,61 @@ static size_t try_wrong(const struct try *try)
 {
     const struct mpi_args *args = &try->args;
     uint32_t n = try->rk->nranks, rank = try->rk->rank;
-    size_t wrong = 0, count = args->block_count;
+    size_t wrong = 0;
     struct data_bad bad;
-    for (uint32_t b = 0; b < coll_blocks(try->coll, BUF_OUT, n); b++) {
-        struct promise promise = coll_after(try->coll, n, args->root, rank, b);
-        const uint8_t *at = (const uint8_t *)mpi_result(args) + b * try->block_bytes;
-        uint64_t first = promise.block * (uint64_t)count;
-        wrong += promise.all ? data_check_reduced(at, args->dtype, try->data_op, n, first, count,
-                                                  try->salt, &bad)
-                             : data_check_copy(at, args->dtype, try->data_op, n, promise.rank,
-                                               first, count, try->salt, &bad);
-    }
+    for (uint32_t b = 0; b < coll_blocks(try->coll, BUF_OUT, n); b++)
+        wrong += block_wrong(try, b);
     if (args->in_place || !coll_has_input(try->coll, args->root, rank)) return wrong;
-    return wrong + data_check_copy(args->in, args->dtype, try->data_op, n, rank, 0,
-                                   try->in_bytes / dtype_bytes(args->dtype), try->salt, &bad);
+    return wrong + data_check_copy(args->in, args->dtype, try->data_op, n, rank, 0, try->in_count,
+                                   try->salt, &bad);
 }
 
-/* Makes the call, if MPI has it, and looks at what it did. */
-static int try_call(struct try *try, struct mpi *mpi, uint64_t *calls, struct err *err)
+/* Makes the call in each form that MPI has, and looks at what it did. */
+static int try_call(struct try *try, struct mpi *mpi, uint64_t *calls, uint64_t *left_out,
+                    struct err *err)
 {
-    if (mpi_lacks(mpi, &try->args)) return 0;
     for (int form = 0; form < MPI_FORM_COUNT; form++) {
         try->salt++;
         if (try_open(try, mpi, err)) return -1;
         struct mpi_call call;
         mpi_call_make(mpi, &try->args, &call);
-        rank_says(try->rk, "%s, %zu B", try->coll->name, try->bytes);
-        mpi_call_run(&call, (enum mpi_form)form);
-        size_t wrong = try_wrong(try);
+        bool here = mpi_call_has(&call, (enum mpi_form)form);
+        rank_says(try->rk, "%s, %zu elements", try->coll->name, try->args.block_count);
+        if (here) mpi_call_run(&call, (enum mpi_form)form);
+        size_t wrong = here ? try_wrong(try) : 0;
+        mpi_call_release(&call);
         mpi_memory_free(mpi, try->memory);
-        ++*calls;
+        *calls += here;
+        *left_out += !here;
         if (!wrong) continue;
-        return err_add(err, ERR_FAILED, "%s %s %s %s, %zu elements, %s: %zu wrong",
+        return err_add(err, ERR_FAILED, "%s %s %s %s, %zu elements, root %u, %s: %zu wrong",
                        mpi_form_name((enum mpi_form)form), try->coll->name,
                        dtype_name(try->args.dtype), redop_name(try->args.op), try->args.block_count,
-                       try->args.in_place ? "in place" : "out of place", wrong);
+                       try->args.root, try->args.in_place ? "in place" : "out of place", wrong);
     }
+    return 0;
+}
+
+/* A barrier in each form and with each rank late: all must have come when one is through. */
+static int try_barriers(struct rank *rk, struct mpi *mpi, struct err *err)
+{
+    struct job *job = job_of(rk);
+    uint64_t due = 0;
+    struct mpi_call call;
+    mpi_call_make(mpi, &(struct mpi_args){.coll = COLL_BARRIER}, &call);
+    for (uint32_t i = 0; i < MPI_FORM_COUNT * rk->nranks; i++) {
+        enum mpi_form form = (enum mpi_form)(i % MPI_FORM_COUNT);
+        if (i / MPI_FORM_COUNT == rk->rank) usleep(LATE_US);
+        atomic_fetch_add(&job->arrivals, 1);
+        mpi_call_run(&call, form);
+        uint64_t come = atomic_load(&job->arrivals);
+        due += rk->nranks;
+        if (come < due) {
+            return err_add(err, ERR_FAILED, "%s barrier: through when %llu of %llu had come",
+                           mpi_form_name(form), (unsigned long long)come, (unsigned long long)due);
+        }
+    }
+    mpi_call_release(&call);
     return 0;
 }
 
@@ -132,11 +202,15 @@ static int case_check(struct rank *rk, struct mpi *mpi, struct err *err)
 {
     static const size_t counts[] = {0, 1, 3, LARGE_TRIED, 1023, 65537};
     enum { NCOUNTS = sizeof counts / sizeof *counts };
-    uint64_t calls[2] = {0, 0}; /* with counts of 32 bits, of 64 bits */
+    uint64_t calls[2] = {0, 0};    /* with counts of 32 bits, of 64 bits */
+    uint64_t left_out[2] = {0, 0}; /* forms that the library lacks */
+    uint64_t misordered = 0;       /* unsigned integers that it cannot compare */
     struct try try = {.rk = rk};
-    for (int i = 0; i < COLL_COUNT * DT_COUNT * OP_COUNT * 2 * NCOUNTS; i++) {
+    int rc = try_barriers(rk, mpi, err);
+    for (int i = 0; !rc && i < COLL_COUNT * DT_COUNT * OP_COUNT * 2 * NCOUNTS; i++) {
         int rest = i;
-        try.args = (struct mpi_args){.root = rk->nranks - 1};
+        if (rk->crowded && i % NCOUNTS != i / NCOUNTS % NCOUNTS) continue; /* slow: one count */
+        try.args = (struct mpi_args){.root = (uint32_t)i % rk->nranks};
         try.args.block_count = counts[rest % NCOUNTS];
         rest /= NCOUNTS;
         try.args.in_place = rest % 2;
@@ -145,16 +219,28 @@ static int case_check(struct rank *rk, struct mpi *mpi, struct err *err)
         rest /= OP_COUNT;
         try.args.dtype = (enum dtype)(rest % DT_COUNT);
         try.args.coll = (enum coll_id)(rest / DT_COUNT);
-        for (int large = 0; large <= (try.args.block_count == LARGE_TRIED); large++) {
+        try.coll = coll_get(try.args.coll);
+        bool again = !try.coll->reduces && try.args.op > 0; /* the operator does not matter */
+        if (try.coll->empty || again || mpi_lacks(NULL, &try.args)) continue;
+        if (try.coll->uneven) try.traffic = draw_traffic(rk->nranks, try.args.block_count);
+        try.args.traffic = try.traffic;
+        for (int large = 0; !rc && large <= (try.args.block_count == LARGE_TRIED); large++) {
             try.args.large = large;
-            if (try_call(&try, mpi, &calls[large], err)) return -1;
+            const char *lacks = mpi_lacks(mpi, &try.args);
+            misordered += lacks && strstr(lacks, "unsigned") && !large;
+            if (!lacks) rc = try_call(&try, mpi, &calls[large], &left_out[large], err);
         }
+        free(try.traffic);
+        try.traffic = NULL;
     }
     char line[200];
-    int length =
-        snprintf(line, sizeof line, "OK: %llu calls, %llu with large counts, %s",
-                 (unsigned long long)calls[0], (unsigned long long)calls[1], mpi_version(mpi));
-    return rk->rank ? 0 : rank_send(rk, line, (size_t)length, err);
+    int length = snprintf(line, sizeof line,
+                          "OK: %llu calls, %llu left out; large counts: %llu, %llu; misordered: "
+                          "%llu; %s",
+                          (unsigned long long)calls[0], (unsigned long long)left_out[0],
+                          (unsigned long long)calls[1], (unsigned long long)left_out[1],
+                          (unsigned long long)misordered, mpi_version(mpi));
+    return rc || rk->rank ? rc : rank_send(rk, line, (size_t)length, err);
 }
 
 /* ---- the other cases ------------------------------------------------------------------------ */
@@ -166,6 +252,7 @@ static int case_work(struct rank *rk, struct mpi *mpi, struct err *err)
     if (!memory) return -1;
     memset(memory, 0, 2 * bytes);
     struct mpi_args args = {.coll = COLL_ALLREDUCE,
+                            .dtype = DT_FLOAT,
                             .block_count = WORK_COUNT,
                             .in = memory,
                             .out = memory + WORK_COUNT};
@@ -176,6 +263,7 @@ static int case_work(struct rank *rk, struct mpi *mpi, struct err *err)
         launch_fault(rk);
         mpi_call_run(&call, job_of(rk)->form);
     }
+    mpi_call_release(&call);
     mpi_memory_free(mpi, memory);
     return 0;
 }
@@ -195,6 +283,7 @@ static int case_error(struct rank *rk, struct mpi *mpi, struct err *err)
     (void)err;
     float value = 0;
     struct mpi_args args = {.coll = COLL_BROADCAST,
+                            .dtype = DT_FLOAT,
                             .in_place = true,
                             .block_count = 1,
                             .root = rk->nranks,
@@ -203,6 +292,7 @@ static int case_error(struct rank *rk, struct mpi *mpi, struct err *err)
     struct mpi_call call;
     mpi_call_make(mpi, &args, &call);
     mpi_call_run(&call, job_of(rk)->form);
+    mpi_call_release(&call);
     return 0;
 }
 

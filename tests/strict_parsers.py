@@ -24,10 +24,13 @@ NCCL_RANK = re.compile(r"#  Rank ([ \d]\d|\d{3,}) Group ([ \d]\d|\d{3,}) "
                        r"\[([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\] (\S(?:.*\S)?)")
 
 OSU_TITLES = {"Allreduce", "Allgather", "Reduce_scatter", "Reduce_scatter_block",
-              "All-to-All Personalized Exchange", "Broadcast"}
+              "All-to-All Personalized Exchange", "Broadcast", "Reduce", "Gather", "Scatter",
+              "All-to-Allv Personalized Exchange", "Barrier"}
 OSU_TITLE = re.compile(r"# OSU MPI (\S.*) Latency Test v(\d+\.\d+)( format, by collbench \S+)?")
+OSU_SIZELESS = {"Barrier"} # neither size nor type, and never validated
 OSU_COLUMNS = [("# Size", 10), ("Avg Latency(us)", 18), ("Min Latency(us)", 18),
                ("Max Latency(us)", 18), ("Iterations", 12), ("Validation", 18)]
+OSU_SIZELESS_COLUMNS = [("# Avg Latency(us)", 17), *OSU_COLUMNS[2:5]]
 
 
 def need(condition, why, line):
@@ -166,13 +169,17 @@ def parse_nccl(text):
     return table
 
 
-def osu_row(line, names):
-    """The first column is left-aligned and may be longer than its width."""
-    size = line.split(" ")[0]
-    first = max(len(size), OSU_COLUMNS[0][1])
-    need(line[:first] == size.ljust(first), "the size is not left-aligned", line)
-    cells = fields(line[first:], [width for _, width in OSU_COLUMNS[1:len(names)]], 0)
-    row = {"size": whole(size, line), "iterations": whole(cells[3], line)}
+def osu_row(line, columns):
+    """The first column, if it is the size, is left-aligned and may be longer than its width."""
+    row, rest = {}, line
+    if columns[0] == OSU_COLUMNS[0]:
+        size = line.split(" ")[0]
+        first = max(len(size), columns[0][1])
+        need(line[:first] == size.ljust(first), "the size is not left-aligned", line)
+        row["size"] = whole(size, line)
+        rest, columns = line[first:], columns[1:]
+    cells = fields(rest, [width for _, width in columns], 0)
+    row["iterations"] = whole(cells[3], line)
     for key, cell in zip(["avg", "min", "max"], cells):
         need(re.fullmatch(r"(?:0|[1-9]\d*)\.\d\d", cell), f"{cell!r} has not two decimals", line)
         row[key] = float(cell)
@@ -185,20 +192,22 @@ def osu_row(line, names):
 
 def parse_osu(text):
     """A dict: test, version, datatype, validated, rows of {size, avg, min, max, iterations} in
-    microseconds, with validation also {valid}."""
+    microseconds, with validation also {valid}. Of a barrier there is no datatype (None) and no
+    size."""
     lines = Lines(text)
     lines.exact("")
     match = lines.take(OSU_TITLE, "no title")
-    table = {"test": match.group(1), "version": match.group(2), "rows": []}
+    table = {"test": match.group(1), "version": match.group(2), "datatype": None, "rows": []}
     need(table["test"] in OSU_TITLES, "unknown test", match.string)
-    table["datatype"] = lines.take(r"# Datatype: (\w+)\.", "no datatype").group(1)
-    names = [name for name, _ in OSU_COLUMNS]
-    table["validated"] = (lines.peek() or "").endswith(names[-1])
-    if not table["validated"]:
-        names.pop()
-    lines.exact("".join(name.rjust(width) if i else name.ljust(width) for i, (name, width)
-                        in enumerate(OSU_COLUMNS[:len(names)])))
+    columns = OSU_SIZELESS_COLUMNS
+    if table["test"] not in OSU_SIZELESS:
+        table["datatype"] = lines.take(r"# Datatype: (\w+)\.", "no datatype").group(1)
+        validated = (lines.peek() or "").endswith(OSU_COLUMNS[-1][0])
+        columns = OSU_COLUMNS if validated else OSU_COLUMNS[:-1]
+    table["validated"] = columns is OSU_COLUMNS
+    lines.exact("".join(name.rjust(width) if i else name.ljust(width)
+                        for i, (name, width) in enumerate(columns)))
     while lines.peek() is not None:
-        table["rows"].append(osu_row(lines.peek(), names))
+        table["rows"].append(osu_row(lines.peek(), columns))
         lines.at += 1
     return table

@@ -17,7 +17,12 @@ import time
 import unittest
 
 PROGRAM = ""
-OPERATIONS = ["allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast"]
+OPERATIONS = ["allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "reduce",
+              "gather", "scatter", "sendrecv"]
+ONE_BLOCK = ["allreduce", "broadcast", "reduce", "sendrecv"]  # a call is one buffer of a rank
+ROOTED = ["broadcast", "reduce", "gather", "scatter"]
+TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
+         "bfloat16", "f8e4m3", "f8e5m2"]
 QUICK = ["-n", "3", "-w", "1"]
 PLACES = ["out_of_place", "in_place"]
 
@@ -104,7 +109,7 @@ class Sizes(Case):
         """0, one element, then doubling; no nan, no inf."""
         for operation in OPERATIONS:
             run = self.run_fine(operation, "-b", "0", "-e", "64", "-f", "2", "--ranks", "2", *QUICK)
-            one = 4 if operation in ("allreduce", "broadcast") else 8
+            one = 4 if operation in ONE_BLOCK else 8
             sizes = [0] + [one << k for k in range(10) if one << k <= 64]
             self.assertEqual(run.column(0), [str(size) for size in sizes], operation)
             for word in ("nan", "inf"):
@@ -136,7 +141,7 @@ class Words(Case):
     def test_unknown_words(self):
         """All faults at once, with the valid list, and nothing run."""
         run = self.refused("allreduce", "-d", "flaot", "-o", "summ", "--algo", "foo", "--bogus",
-                           words=["float, int32, bfloat16", "sum, max, avg",
+                           words=[", ".join(TYPES), "sum, prod, max, min, avg",
                                   "ring, tree, oneshot, twoshot", "--bogus", "--minbytes"])
         self.assertEqual(len(run.err.splitlines()), 4)
         self.refused("allredcue", words=["nearest is allreduce", "broadcast"])
@@ -274,14 +279,15 @@ class Rows(Case):
                 row = document["rows"][0]
                 self.assertGreaterEqual(row[place + "_time_us"], 0)
                 self.assertEqual(row[place + "_wrong"], 0)
-                if operation != "broadcast":
+                if operation not in ("broadcast", "reduce", "sendrecv"):
                     self.assertEqual(row[place + "_busbw_GBps"], 0)
         self.assertIn("# one rank: nothing travels",
                       self.run_fine("allreduce", "--size", "4K", "--ranks", "1", *QUICK).out)
 
     def test_bandwidth_formulas(self):
         """algbw x time = size: nccl-tests#45; alltoall's factor: nccl-tests#59, #130."""
-        factors = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
+        factors = {"allreduce": lambda n: 2 * (n - 1) / n, **dict.fromkeys(
+            ("broadcast", "reduce", "sendrecv"), lambda n: 1)}
         for operation in OPERATIONS:
             for n in (2, 3, 4, 8):
                 document = self.run_json(operation, "--size", "96K", "--ranks", str(n), *QUICK)
@@ -308,13 +314,62 @@ class Rows(Case):
         run = self.run_fine("allreduce", "--size", "1K", "--ranks", "3", "-d", "all", "-o", "all",
                             *QUICK)
         self.assertEqual([(row[2], row[3]) for row in run.rows],
-                         [(dtype, op) for dtype in ("float", "int32", "bfloat16")
-                          for op in ("sum", "max", "avg")])
+                         [(dtype, op) for dtype in TYPES
+                          for op in ("sum", "prod", "max", "min", "avg")])
+        for operation in [*OPERATIONS, "alltoallv"]:
+            run = self.run_fine(operation, "--size", "1000", "--ranks", "5", "-d", "all", "-o",
+                                "all", "-n", "1", "-w", "0")
+            self.assertEqual(len({row[2] for row in run.rows}), len(TYPES), operation)
 
     def test_roots_and_threads(self):
-        run = self.run_fine("broadcast", "--size", "100K", "--ranks", "3", "-r", "2", "--algo",
-                            "all", "--ranks-as", "threads", *QUICK)
-        self.assertEqual(set(run.column(4)), {"2"})
+        for operation in ROOTED:
+            run = self.run_fine(operation, "--size", "100K", "--ranks", "3", "-r", "2", "--algo",
+                                "all", "--ranks-as", "threads", *QUICK)
+            self.assertEqual(set(run.column(4)), {"2"})
+        self.refused("sendrecv", "-r", "1", words=["no root"])
+
+    def test_barrier(self):
+        run = self.run_fine("barrier", "-b", "8", "-e", "1M", "-f", "2", "--ranks", "5", "--algo",
+                            "all", *QUICK)
+        self.assertEqual(set(run.column(0)), {"0"})
+        self.assertEqual(set(run.column(9)), {"N/A"})
+        self.refused("barrier", "--in-place", words=["in place", "no data"])
+
+    def test_a_barrier_that_does_not_wait_is_seen(self):
+        run = Run(["barrier", "--ranks", "3", *QUICK], env={"COLLBENCH_WRONG": "1:0"})
+        self.assertEqual(run.code, 1)
+        self.assertNotIn(": 0 OK", run.out)
+
+    def test_uneven_blocks(self):
+        """Counts at both ends, as a router of experts gives them."""
+        for factor in ("1", "1.7", "3"):
+            run = self.run_fine("alltoallv", "-b", "1", "-e", "300K", "-f", "30", "--ranks", "3",
+                                "--imbalance", factor, "--algo", "all", *QUICK)
+            self.assertEqual(set(run.column(8)), {"0"})
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("0 1 2\n0 0 0\n7 0 1\n")
+            file.flush()
+            for wire in ("staged", "pull", "ll"):
+                run = self.run_fine("alltoallv", "--matrix", file.name, "-b", "36", "-e", "300K",
+                                    "-f", "30", "--ranks", "3", "--wire", wire, "--slice", "4K",
+                                    "--algo", "all", *QUICK)
+                self.assertEqual(set(run.column(8)), {"0"})
+            self.refused("alltoallv", "--matrix", file.name, "--ranks", "4", words=[":1:", "4 ranks"])
+            self.refused("alltoallv", "--matrix", file.name, "--imbalance", "2", "--ranks", "3",
+                         words=["give one"])
+        self.refused("alltoallv", "--imbalance", "4", "--ranks", "3", words=["1 times", "3 times"])
+        self.refused("alltoall", "--imbalance", "2", words=["equal blocks"])
+        self.refused("alltoallv", "--in-place", words=["in place"])
+
+    def test_node_groups(self):
+        for nodes, ranks in (("2+3", 5), ("1+4", 5), ("4+4", 8), ("2x2+1", 5)):
+            run = self.run_json("allreduce", "--algo", "all", "--size", "3000", "--nodes", nodes,
+                                *QUICK)
+            self.assertEqual({row["nranks"] for row in run["rows"]}, {ranks})
+            self.assertEqual({row["out_of_place_wrong"] for row in run["rows"]}, {0})
+        for nodes in ("2+", "0+2", "x", "3x", "1+-1", "99999999"):
+            self.refused("allreduce", "--nodes", nodes, words=["--nodes " + nodes])
+        self.refused("allreduce", "--nodes", "2+3", "--ranks", "4", words=["5 ranks", "4"])
 
     def test_many_more_ranks_than_cores(self):
         """Minutes became hours: ompi#10426, mpich#2248."""
@@ -360,12 +415,13 @@ class Rows(Case):
     def test_a_wrong_element_is_found_and_named(self):
         """Constant data hid misplaced shards: mscclpp#198."""
         for operation in OPERATIONS:
+            rank = 0 if operation in ("reduce", "gather") else 1  # who has a result
             run = Run([operation, "--size", "1K", "--ranks", "2", *QUICK],
-                      env={"COLLBENCH_WRONG": "1:77"})
+                      env={"COLLBENCH_WRONG": f"{rank}:77"})
             self.assertEqual(run.code, 1, run.out)
             self.assertIn("Out of bounds values", run.out)
             self.assertIn("FAILED", run.out)
-            self.assertIn("rank 1, output element 77, expected ", run.err)
+            self.assertIn(f"rank {rank}, output element 77, expected ", run.err)
             self.assertIn(operation, run.err)
             self.assertEqual(run.column(5), ["N/A"]) # no time for a wrong result
 

@@ -291,6 +291,10 @@ Test(osu, sizes_and_titles)
         {COLL_REDUCE_SCATTER, "/x/osu_reduce_scatter_block", "Reduce_scatter_block", 64},
         {COLL_ALLTOALL, "", "All-to-All Personalized Exchange", 16},
         {COLL_BROADCAST, "osu_bcast", "Broadcast", 64},
+        {COLL_REDUCE, "osu_reduce", "Reduce", 64},
+        {COLL_GATHER, "osu_gather", "Gather", 16},
+        {COLL_SCATTER, "osu_scatter", "Scatter", 16},
+        {COLL_ALLTOALLV, "osu_alltoallv", "All-to-Allv Personalized Exchange", 16},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct made made;
@@ -303,6 +307,48 @@ Test(osu, sizes_and_titles)
             "# Datatype: MPI_FLOAT.\n" OSU_HEAD "\n"
             "%-10d              1.50              0.75              3.00         100\n",
             cases[i].title, cases[i].size);
+        expect_text(&made, text);
+        free(text);
+    }
+}
+
+/* osu_barrier has no size, no type, and no validation even if there was a check. */
+Test(osu, barrier)
+{
+    for (uint64_t rounds = 0; rounds < 2; rounds++) {
+        struct made made;
+        osu_table(&made, COLL_BARRIER, rounds, "osu_barrier");
+        struct result r = result_of(COLL_BARRIER, 0, 0, 1.5);
+        add_row(&made, &r, NULL);
+        expect_text(&made,
+                    "\n# OSU MPI Barrier Latency Test v7.4 format, by collbench " COLLBENCH_VERSION
+                    "\n# Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations\n"
+                    "             1.50              0.75              3.00         100\n");
+    }
+}
+
+/* What MPI calls a type, or we do. */
+Test(osu, types)
+{
+    static const struct {
+        enum dtype dtype;
+        const char *name;
+    } cases[] = {
+        {DT_INT8, "MPI_INT8_T"},     {DT_UINT8, "MPI_UINT8_T"}, {DT_INT32, "MPI_INT"},
+        {DT_UINT32, "MPI_UINT32_T"}, {DT_INT64, "MPI_INT64_T"}, {DT_UINT64, "MPI_UINT64_T"},
+        {DT_HALF, "half"},           {DT_FLOAT, "MPI_FLOAT"},   {DT_DOUBLE, "MPI_DOUBLE"},
+        {DT_BFLOAT16, "bfloat16"},   {DT_F8E4M3, "f8e4m3"},     {DT_F8E5M2, "f8e5m2"},
+    };
+    cr_assert_eq(sizeof cases / sizeof *cases, DT_COUNT);
+    for (size_t i = 0; i < DT_COUNT; i++) {
+        struct made made;
+        struct plan plan = {.coll = COLL_ALLREDUCE, .nranks = 4, .dtypes = {cases[i].dtype}};
+        make(&made, FORMAT_OSU, OUT_FORMAT_TEXT, plan);
+        format_preamble(made.out, FORMAT_OSU, &made.fitted, 0, NULL);
+        char *text = mem_printf(
+            "\n# OSU MPI Allreduce Latency Test v7.4 format, by collbench " COLLBENCH_VERSION
+            "\n# Datatype: %s.\n" OSU_HEAD "\n",
+            cases[i].name);
         expect_text(&made, text);
         free(text);
     }
@@ -354,7 +400,19 @@ Test(choice, by_the_name_of_the_program)
         {"collbench", FORMAT_OWN},
         {"allreduce", FORMAT_OWN},
         {"all_reduce", FORMAT_OWN},
-        {"sendrecv_perf", FORMAT_OWN},
+        {"reduce_perf", FORMAT_NCCL},
+        {"gather_perf", FORMAT_NCCL},
+        {"./scatter_perf", FORMAT_NCCL},
+        {"sendrecv_perf", FORMAT_NCCL},
+        {"alltoallv_perf", FORMAT_NCCL},
+        {"osu_reduce", FORMAT_OSU},
+        {"osu_gather", FORMAT_OSU},
+        {"osu_scatter", FORMAT_OSU},
+        {"osu_alltoallv", FORMAT_OSU},
+        {"a/osu_barrier", FORMAT_OSU},
+        {"barrier_perf", FORMAT_OWN},
+        {"osu_sendrecv", FORMAT_OWN},
+        {"hypercube_perf", FORMAT_OWN},
         {"osu_latency", FORMAT_OWN},
         {"osu_", FORMAT_OWN},
         {"_perf", FORMAT_OWN},
@@ -364,6 +422,23 @@ Test(choice, by_the_name_of_the_program)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         cr_expect_eq(format_of_program(cases[i].path), cases[i].format, "%s", cases[i].path);
+}
+
+/* Nobody could tell whose test it is. */
+Test(choice, of_what_they_do_not_test)
+{
+    for (int i = 0; i < COLL_COUNT; i++) {
+        struct plan plan = {
+            .coll = (enum coll_id)i, .nalgos = 1, .ndtypes = 1, .nops = 1, .launches = 1};
+        for (enum format format = FORMAT_OWN; format <= FORMAT_OSU; format++) {
+            struct err err = ERR_INIT;
+            bool lacks = (format == FORMAT_NCCL && i == COLL_BARRIER) ||
+                         (format == FORMAT_OSU && i == COLL_SENDRECV);
+            cr_expect_eq(format_check(format, &plan, &err), lacks ? -1 : 0, "%d %d", format, i);
+            if (lacks) cr_expect_not_null(strstr(err.text, "no test of"), "%s", err.text);
+            err_release(&err);
+        }
+    }
 }
 
 /* What has no column is refused. */

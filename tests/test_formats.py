@@ -11,20 +11,51 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from typing import Callable, NamedTuple
 
 from strict_parsers import NCCL_TYPES, parse_nccl, parse_osu
 
 PROGRAM = ""
 QUICK = ["-n", "5", "-w", "1"]
 PLACES = ["out_of_place", "in_place"]
-# operation: name in nccl-tests, in OSU's title, busbw factor for n ranks, blocks per size
+
+
+class Operation(NamedTuple):
+    """What the peers call it, and how they count."""
+    nccl: str        # name of the test in nccl-tests; "": there is none
+    osu: str         # in OSU's title; "": there is none
+    factor: Callable # busbw / algbw, of the number of ranks
+    shared: bool     # the size is that of one block per rank
+    reduces: bool = False
+    rooted: bool = False
+    in_place: bool = True
+
+
+def one(_ranks):
+    return 1
+
+
+def share(ranks):
+    return (ranks - 1) / ranks
+
+
+def twice_share(ranks):
+    return 2 * share(ranks)
+
+
 OPERATIONS = {
-    "allreduce": ("all_reduce", "Allreduce", lambda n: 2 * (n - 1) / n, lambda n: 1),
-    "allgather": ("all_gather", "Allgather", lambda n: (n - 1) / n, lambda n: n),
-    "reduce_scatter": ("reduce_scatter", "Reduce_scatter", lambda n: (n - 1) / n, lambda n: n),
-    "alltoall": ("alltoall", "All-to-All Personalized Exchange", lambda n: (n - 1) / n,
-                 lambda n: n),
-    "broadcast": ("broadcast", "Broadcast", lambda n: 1, lambda n: 1),
+    "allreduce": Operation("all_reduce", "Allreduce", twice_share, False, reduces=True),
+    "allgather": Operation("all_gather", "Allgather", share, True),
+    "reduce_scatter": Operation("reduce_scatter", "Reduce_scatter", share, True, reduces=True),
+    "alltoall": Operation("alltoall", "All-to-All Personalized Exchange", share, True),
+    "broadcast": Operation("broadcast", "Broadcast", one, False, rooted=True),
+    "reduce": Operation("reduce", "Reduce", one, False, reduces=True, rooted=True),
+    "gather": Operation("gather", "Gather", share, True, rooted=True),
+    "scatter": Operation("scatter", "Scatter", share, True, rooted=True),
+    "sendrecv": Operation("sendrecv", "", one, False),
+    "alltoallv": Operation("alltoallv", "All-to-Allv Personalized Exchange", share, True,
+                           in_place=False),
+    "barrier": Operation("", "Barrier", one, True, in_place=False),
 }
 
 
@@ -86,29 +117,34 @@ class Nccl(Case):
 
     def test_operations_types_and_sizes(self):
         """nccl-tests#45, #130: what algbw and busbw are, in each operation."""
-        for name, (test, _, factor, blocks) in OPERATIONS.items():
-            for ranks in (2, 3):
+        for name, operation in OPERATIONS.items():
+            for ranks in (2, 3) if operation.nccl else ():
                 table = self.nccl(name, "-b", "0", "-e", "64K", "-f", "16", "-d", "all", "--ranks",
                                   str(ranks), *QUICK)
-                self.assertEqual(table["test"], test)
+                self.assertEqual(table["test"], operation.nccl)
                 self.assertEqual((table["min"], table["max"], table["step"], table["step_kind"]),
                                  (0, 65536, 16, "factor"))
                 self.assertEqual((table["warmup"], table["iters"], table["validation"]), (1, 5, 1))
-                self.assertEqual({row["type"] for row in table["rows"]},
-                                 {"float", "int32", "bfloat16"})
-                reduces = name in ("allreduce", "reduce_scatter")
+                self.assertEqual({row["type"] for row in table["rows"]}, set(NCCL_TYPES))
+                places = PLACES if operation.in_place else PLACES[:1]
                 means = []
                 for row in table["rows"]:
                     self.assertEqual(row["size"], row["count"] * NCCL_TYPES[row["type"]] *
-                                     blocks(ranks))
-                    self.assertEqual(row["redop"], "sum" if reduces else "none")
-                    self.assertEqual(row["root"], 0 if name == "broadcast" else -1)
-                    self.assertEqual([row[place]["wrong"] for place in PLACES], [0, 0])
-                    self.bandwidths(row, factor(ranks))
-                    means += [row[place]["busbw"] for place in PLACES]
+                                     (ranks if operation.shared else 1))
+                    self.assertEqual(row["redop"], "sum" if operation.reduces else "none")
+                    self.assertEqual(row["root"], 0 if operation.rooted else -1)
+                    self.assertEqual([row[place]["wrong"] for place in places], [0] * len(places))
+                    self.assertEqual(row["in_place"] is not None, operation.in_place)
+                    self.bandwidths(row, operation.factor(ranks))
+                    means += [row[place]["busbw"] for place in places]
                 self.assertEqual((table["wrong"], table["okay"]), (0, True))
                 self.assertAlmostEqual(table["busbw"], sum(means) / len(means), delta=0.006 +
                                        1e-3 * table["busbw"])
+
+    def test_there_is_no_barrier(self):
+        done = start(PROGRAM, ["barrier", "--ranks", "2", "--format", "nccl"])
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("nccl-tests have no test of barrier", done.stderr)
 
     def test_the_devices_are_the_ranks(self):
         """Each with the number of its process or thread."""
@@ -123,7 +159,7 @@ class Nccl(Case):
 
     def test_operators_and_a_root(self):
         rows = self.nccl("allreduce", "--size", "1K", "-o", "all", "--ranks", "2", *QUICK)["rows"]
-        self.assertEqual([row["redop"] for row in rows], ["sum", "max", "avg"])
+        self.assertEqual([row["redop"] for row in rows], ["sum", "prod", "max", "min", "avg"])
         rows = self.nccl("broadcast", "--size", "1K", "-r", "1", "--ranks", "2", *QUICK)["rows"]
         self.assertEqual([row["root"] for row in rows], [1])
 
@@ -190,12 +226,14 @@ class Nccl(Case):
 
 class Osu(Case):
     def test_operations_and_sizes(self):
-        """Size is per rank, but for allgather and alltoall per pair of ranks."""
-        for name, (_, test, _, _) in OPERATIONS.items():
+        """Size is per rank, but per pair of ranks where a rank's data have as many parts."""
+        for name, operation in OPERATIONS.items():
+            if not operation.osu or name == "barrier":
+                continue
             table = self.osu(name, "-b", "12", "-e", "12K", "-f", "32", "--ranks", "3", *QUICK)
-            self.assertEqual((table["test"], table["version"]), (test, "7.4"))
+            self.assertEqual((table["test"], table["version"]), (operation.osu, "7.4"))
             self.assertEqual(table["datatype"], "MPI_FLOAT")
-            part = 3 if name in ("allgather", "alltoall") else 1
+            part = 3 if operation.shared and not operation.reduces else 1
             self.assertEqual([row["size"] for row in table["rows"]],
                              [size // part for size in (12, 384, 12288)])
             for row in table["rows"]:
@@ -203,9 +241,24 @@ class Osu(Case):
                 self.assertGreaterEqual(row["iterations"], 5)
                 self.assertEqual(row["iterations"] % 5, 0)
 
+    def test_a_barrier(self):
+        """One row, without size, type and validation."""
+        for check in ("0", "1"):
+            table = self.osu("barrier", "-c", check, "--ranks", "3", *QUICK)
+            self.assertEqual((table["test"], table["datatype"]), ("Barrier", None))
+            row, = table["rows"]
+            self.assertGreaterEqual(row["iterations"], 5)
+            self.assertGreater(row["avg"], 0)
+
+    def test_there_is_no_sendrecv(self):
+        done = start(PROGRAM, ["sendrecv", "--size", "8", "--ranks", "2", "--format", "osu"])
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("no test of sendrecv", done.stderr)
+
     def test_types(self):
         for dtype, name in (("int32", "MPI_INT"), ("float", "MPI_FLOAT"),
-                            ("bfloat16", "bfloat16")):
+                            ("double", "MPI_DOUBLE"), ("uint8", "MPI_UINT8_T"),
+                            ("bfloat16", "bfloat16"), ("f8e4m3", "f8e4m3")):
             table = self.osu("allreduce", "--size", "8", "-d", dtype, "--ranks", "2", *QUICK)
             self.assertEqual(table["datatype"], name)
 
@@ -242,12 +295,22 @@ class Links(Case):
         "reduce_scatter_perf": (parse_nccl, "reduce_scatter"),
         "alltoall_perf": (parse_nccl, "alltoall"),
         "broadcast_perf": (parse_nccl, "broadcast"),
+        "reduce_perf": (parse_nccl, "reduce"),
+        "gather_perf": (parse_nccl, "gather"),
+        "scatter_perf": (parse_nccl, "scatter"),
+        "sendrecv_perf": (parse_nccl, "sendrecv"),
+        "alltoallv_perf": (parse_nccl, "alltoallv"),
         "osu_allreduce": (parse_osu, "Allreduce"),
         "osu_allgather": (parse_osu, "Allgather"),
         "osu_reduce_scatter": (parse_osu, "Reduce_scatter"),
         "osu_reduce_scatter_block": (parse_osu, "Reduce_scatter_block"),
         "osu_alltoall": (parse_osu, "All-to-All Personalized Exchange"),
         "osu_bcast": (parse_osu, "Broadcast"),
+        "osu_reduce": (parse_osu, "Reduce"),
+        "osu_gather": (parse_osu, "Gather"),
+        "osu_scatter": (parse_osu, "Scatter"),
+        "osu_alltoallv": (parse_osu, "All-to-Allv Personalized Exchange"),
+        "osu_barrier": (parse_osu, "Barrier"),
     }
 
     def test_names_choose_the_format(self):
@@ -280,13 +343,15 @@ class Parsers(Case):
 
     NCCL = ["allreduce", "-b", "1K", "-e", "64K", "-f", "8", "--ranks", "2", "--format", "nccl"]
     OSU = ["allreduce", "-b", "1K", "-e", "64K", "-f", "8", "--ranks", "2", "--format", "osu"]
+    BARRIER = ["barrier", "--ranks", "2", "--format", "osu"]
 
     def damaged(self, parse, text, what):
         with self.assertRaises(ValueError, msg=f"{what} passed:\n{text}"):
             parse(text)
 
     def tables(self):
-        for parse, args in ((parse_nccl, self.NCCL), (parse_osu, self.OSU)):
+        for parse, args in ((parse_nccl, self.NCCL), (parse_osu, self.OSU),
+                            (parse_osu, self.BARRIER)):
             text = start(PROGRAM, [*args, *QUICK]).stdout
             parse(text)
             yield parse, text
@@ -330,6 +395,8 @@ class Parsers(Case):
     def test_wrong_data_is_read(self):
         """Counts that are not zero, and Fail, are neither refused nor lost."""
         for parse, text in self.tables():
+            if parse is parse_osu and "Pass" not in text: # a barrier
+                continue
             if parse is parse_osu:
                 self.assertFalse(parse(text.replace("Pass", "Fail", 1))["rows"][0]["valid"])
                 self.damaged(parse, text.replace("Pass", "pass", 1), "pass")

@@ -44,15 +44,20 @@ import time
 import unittest
 
 import test_collbench as house
-from test_collbench import OPERATIONS, PLACES, QUICK, Case, Run, reject
+from test_collbench import ONE_BLOCK, OPERATIONS, PLACES, QUICK, TYPES, Case, Run, reject
 
-ALGORITHMS = {"allreduce": ["ring", "tree", "oneshot", "twoshot"], "allgather": ["ring"],
-              "reduce_scatter": ["ring"], "alltoall": ["pairwise", "direct"],
-              "broadcast": ["binomial", "chain"]}
+ALGORITHMS = {
+    "allreduce": ["ring", "tree", "oneshot", "twoshot", "recursive_doubling", "halving_doubling",
+                  "swing", "hierarchical"],
+    "allgather": ["ring", "recursive_doubling", "bruck", "pat", "direct"],
+    "reduce_scatter": ["ring", "recursive_halving", "bruck", "pat", "direct"],
+    "alltoall": ["pairwise", "direct", "hierarchical", "bruck"],
+    "broadcast": ["binomial", "chain", "scatter_allgather", "double_tree"],
+    "reduce": ["direct", "binomial", "chain", "reduce_scatter_gather"],
+    "gather": ["direct", "binomial"], "scatter": ["direct", "binomial"], "sendrecv": ["shift"]}
 WIRES = [["--wire", "staged"], ["--wire", "ll"], ["--wire", "pull"], ["--buffers", "private"]]
-FACTORS = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1,
-           "allgather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
-           "alltoall": lambda n: (n - 1) / n}
+FACTORS = {**dict.fromkeys(OPERATIONS, lambda n: (n - 1) / n),
+           **dict.fromkeys(ONE_BLOCK, lambda n: 1), "allreduce": lambda n: 2 * (n - 1) / n}
 CHECKED_OK = "# Out of bounds values : 0 OK"
 
 
@@ -430,7 +435,7 @@ class Section3(Peers):
                 run = self.run_fine("allreduce", "-b", str(edge - 4), "-e", str(edge + 4), "-i",
                                     "4", "--slice", "2K", "--ranks", "3", "--algo", "all", *wire,
                                     "-n", "1", "-w", "0")
-                self.assertEqual(len(run.rows), 3 * 4)
+                self.assertEqual(len(run.rows), 3 * len(ALGORITHMS["allreduce"]))
                 self.assertEqual(set(run.column(8) + run.column(12)), {"0"})
 
     def test_s3_21_many_rounds_of_small_sizes(self):
@@ -478,7 +483,7 @@ class Section3(Peers):
                 for width, dtype in ((2, "bfloat16"), (4, "float")):
                     if count in (128, 255) and width == 4:
                         continue
-                    blocks = 1 if operation in ("allreduce", "broadcast") else 2
+                    blocks = 1 if operation in ONE_BLOCK else 2
                     run = self.run_fine(operation, "--size", str(count * width * blocks), "-d",
                                         dtype, "--ranks", "2", "--algo", "all", "-n", "1", "-w",
                                         "0")
@@ -521,10 +526,10 @@ class Section3(Peers):
         #51. All types, operators and algorithms are right by it; one wrong element never is."""
         run = self.run_fine("allreduce", "--size", "3000", "--ranks", "5", "-d", "all", "-o", "all",
                             "--algo", "all", "-c", "3", "-n", "1", "-w", "0")
-        self.assertEqual(len(run.rows), 3 * 3 * 4)
+        self.assertEqual(len(run.rows), 5 * len(TYPES) * len(ALGORITHMS["allreduce"]))
         self.assertEqual(set(run.column(8) + run.column(12)), {"0"})
-        for dtype in ("float", "int32", "bfloat16"):
-            run = Run(["allreduce", "--size", "3000", "--ranks", "2", "-d", dtype, "-n", "1", "-w",
+        for dtype in TYPES:
+            run = Run(["allreduce", "--size", "6000", "--ranks", "2", "-d", dtype, "-n", "1", "-w",
                        "0"], env={"COLLBENCH_WRONG": "1:700"})
             self.assertEqual(run.code, 1)
             self.assertIn("rank 1, output element 700,", run.err)
@@ -560,7 +565,7 @@ class Section3(Peers):
         #1497; rocm-systems#11661. Said per row; a run that differs fails."""
         args = ["allreduce", "--size", "4K", "--ranks", "3", "--algo", "all", "--repeat-check"]
         document = self.run_json(*args)
-        self.assertEqual(len(document["rows"]), 8)
+        self.assertEqual(len(document["rows"]), 2 * len(ALGORITHMS["allreduce"]))
         for row in document["rows"]:
             self.assertEqual((row["ranks"], row["runs"]), ("same", "same"))
         self.assertIn("differs", {row["vs_first"] for row in document["rows"]})
@@ -864,7 +869,7 @@ class Section4(Peers):
                     row = document["rows"][0]
                     self.assertTrue(0 <= row[place + "_time_us"] < 1e6)
                     busbw = row[place + "_busbw_GBps"]
-                    self.assertEqual(busbw == 0, operation != "broadcast", operation)
+                    self.assertEqual(busbw == 0, FACTORS[operation](1) == 0, operation)
 
     def test_s4_09_bandwidths_by_formula(self):
         for operation in OPERATIONS:
@@ -881,10 +886,11 @@ class Section4(Peers):
 
     def test_s4_11_misplaced_data_are_found(self):
         for operation in OPERATIONS:  # one element of the own result
+            rank = 0 if operation in ("reduce", "gather") else 1  # who has a result
             run = Run([operation, "--size", "1K", "--ranks", "2", *QUICK],
-                      env={"COLLBENCH_WRONG": "1:77"})
+                      env={"COLLBENCH_WRONG": f"{rank}:77"})
             self.assertEqual((run.code, run.column(5)), (1, ["N/A"]), run.out)
-            self.assertIn("rank 1, output element 77, expected ", run.err)
+            self.assertIn(f"rank {rank}, output element 77, expected ", run.err)
         for operation in ("allgather", "allreduce"):  # two blocks of a library's
             run = against_faulty_mpi(operation, "swap", "--out-of-place")
             self.assertEqual(run.code, 1)
@@ -892,8 +898,8 @@ class Section4(Peers):
                                                   r"output element \d+, expected .*, got ")
 
     def test_s4_12_unknown_words(self):
-        self.refused("allreduce", "-d", "flaot", words=["flaot", "float, int32, bfloat16"])
-        self.refused("allreduce", "-o", "summ", words=["summ", "sum, max, avg"])
+        self.refused("allreduce", "-d", "flaot", words=["flaot", ", ".join(TYPES)])
+        self.refused("allreduce", "-o", "summ", words=["summ", "sum, prod, max, min, avg"])
         self.refused("allreduce", "--algo", "foo", words=["foo", *ALGORITHMS["allreduce"]])
         self.refused("allreduce", "--bogus", words=["--bogus", "--minbytes"])
         self.refused("allredcue", words=["allreduce", "broadcast"])

@@ -3,6 +3,7 @@
  * an mpiexec says. Calls are tested under mpiexec: see test_mpi.py. */
 #include <criterion/criterion.h>
 
+#include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #include "base/mem.h"
 #include "ref/mpi.h"
+#include "ref/mpi_verbs.h"
 
 /* ---- MPICH's header ------------------------------------------------------------------------- */
 
@@ -26,10 +28,20 @@ Test(ref, handles_are_those_of_the_header)
         {"MPI_COMM_WORLD", abi->world, MPI_COMM_WORLD},
         {"MPI_ERRORS_RETURN", abi->errors_return, MPI_ERRORS_RETURN},
         {"MPI_INFO_NULL", abi->info_null, MPI_INFO_NULL},
+        {"MPI_INT8_T", abi->dtype[DT_INT8], MPI_INT8_T},
+        {"MPI_UINT8_T", abi->dtype[DT_UINT8], MPI_UINT8_T},
+        {"MPI_INT32_T", abi->dtype[DT_INT32], MPI_INT32_T},
+        {"MPI_UINT32_T", abi->dtype[DT_UINT32], MPI_UINT32_T},
+        {"MPI_INT64_T", abi->dtype[DT_INT64], MPI_INT64_T},
+        {"MPI_UINT64_T", abi->dtype[DT_UINT64], MPI_UINT64_T},
         {"MPI_FLOAT", abi->dtype[DT_FLOAT], MPI_FLOAT},
-        {"MPI_INT", abi->dtype[DT_INT32], MPI_INT},
+        {"MPI_DOUBLE", abi->dtype[DT_DOUBLE], MPI_DOUBLE},
+        {"MPI_UINT8_T", abi->bits8, MPI_UINT8_T},
+        {"MPI_UINT16_T", abi->bits16, MPI_UINT16_T},
         {"MPI_SUM", abi->op[OP_SUM], MPI_SUM},
+        {"MPI_PROD", abi->op[OP_PROD], MPI_PROD},
         {"MPI_MAX", abi->op[OP_MAX], MPI_MAX},
+        {"MPI_MIN", abi->op[OP_MIN], MPI_MIN},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cr_assert_null(rows[i].ours.symbol);
@@ -55,24 +67,76 @@ Test(ref, addresses_and_sizes_are_those_of_the_header)
 
 /* ---- what MPI has --------------------------------------------------------------------------- */
 
+/* A word of the reason why MPI cannot do that; NULL: it can. */
+static const char *expected_word(const struct mpi_args *args)
+{
+    static const enum dtype absent[] = {DT_HALF, DT_BFLOAT16, DT_F8E4M3, DT_F8E5M2};
+    if (coll_get(args->coll)->reduces) {
+        for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
+            if (args->dtype == absent[i]) return "no type";
+        }
+        if (args->op == OP_AVG) return "average";
+    }
+    if (args->coll == COLL_BROADCAST && !args->in_place) return "in place only";
+    if (args->coll == COLL_ALLTOALLV && args->in_place) return "as long as";
+    return args->coll == COLL_BARRIER && args->in_place ? "no data" : NULL;
+}
+
 Test(ref, what_mpi_lacks_has_a_reason)
 {
+    int able = 0;
     for (int i = 0; i < COLL_COUNT * DT_COUNT * OP_COUNT * 2; i++) {
         struct mpi_args args = {.in_place = i % 2,
                                 .op = (enum redop)(i / 2 % OP_COUNT),
                                 .dtype = (enum dtype)(i / 2 / OP_COUNT % DT_COUNT),
                                 .coll = (enum coll_id)(i / 2 / OP_COUNT / DT_COUNT),
                                 .block_count = 1};
-        bool reduces = coll_get(args.coll)->reduces;
-        const char *word = args.dtype == DT_BFLOAT16                       ? "type"
-                           : reduces && args.op == OP_AVG                  ? "average"
-                           : args.coll > COLL_BROADCAST                    ? "not known"
-                           : args.coll == COLL_BROADCAST && !args.in_place ? "in place"
-                                                                           : NULL;
-        const char *reason = mpi_lacks(NULL, &args);
+        const char *word = expected_word(&args), *reason = mpi_lacks(NULL, &args);
+        able += !reason;
         cr_assert_eq(reason == NULL, word == NULL, "%d", i);
         if (word) cr_assert_not_null(strstr(reason, word), "%s", reason);
     }
+    /* 3 collectives reduce 8 types with 4 operators; 5 move 12 types, whatever the operator (5);
+     * both in 2 placements. 3 have one placement. */
+    cr_assert_eq(able, 3 * 8 * 4 * 2 + 5 * 12 * 5 * 2 + 3 * 12 * 5);
+}
+
+/* What stands for a type must be as wide, or it would move too much. */
+Test(ref, types_have_the_width_of_the_header)
+{
+    const struct mpi_abi *abi = mpi_abi_get(MPI_MPICH);
+    for (int i = 0; i < DT_COUNT; i++) {
+        size_t width = dtype_bytes((enum dtype)i);
+        uintptr_t handle = abi->dtype[i].value;
+        if (!handle) handle = width == 1 ? abi->bits8.value : abi->bits16.value;
+        cr_assert_eq(handle >> 8 & 0xff, width, "%s", dtype_name((enum dtype)i));
+    }
+}
+
+/* ---- how it is called ----------------------------------------------------------------------- */
+
+/* Names that stand in this program's libmpi: dlsym finds them as it would in mpi_open. */
+Test(ref, functions_are_those_of_the_library)
+{
+    static const char *const suffixes[] = {"", "_c"};
+    static const char *const plain[] = {"MPI_Barrier", "MPI_Ibarrier"}; /* have no counts */
+    void *library = dlopen("libmpi.so.12", RTLD_NOW);
+    if (!library) library = dlopen("libmpich.so.12", RTLD_NOW);
+    cr_assert_not_null(library, "%s", dlerror());
+    for (int i = 0; i < MPI_VERBS * MPI_FORM_COUNT * MPI_REQUESTS * 2; i++) {
+        const char *name = mpi_verbs[i / 2 / MPI_REQUESTS / MPI_FORM_COUNT]
+                               .forms[i / 2 / MPI_REQUESTS % MPI_FORM_COUNT]
+                               .names[i / 2 % MPI_REQUESTS];
+        if (!name) {
+            cr_assert_neq(i / 2 % MPI_REQUESTS, 0, "each form has a function");
+            continue;
+        }
+        bool bare = !strcmp(name, plain[0]) || !strcmp(name, plain[1]);
+        char *whole = mem_printf("%s%s", name, suffixes[i % 2]);
+        cr_expect(dlsym(library, whole) || (bare && i % 2), "%s", whole);
+        free(whole);
+    }
+    dlclose(library);
 }
 
 Test(ref, in_place_the_result_of_reduce_scatter_starts_the_input)

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "exec/launch.h"
 #include "ref/mpi_env.h"
+#include "ref/mpi_verbs.h"
 
 enum {
     TEXT_BYTES = 8192, /* most that either library writes into a string: MPICH's version */
@@ -33,6 +34,7 @@ struct functions {
     int (*alloc)(intptr_t bytes, uintptr_t info, void *memory);
     int (*free)(void *memory);
     int (*test)(uintptr_t *request, int *done, void *status);
+    int (*reduce_local)(const void *in, void *inout, intptr_t count, uintptr_t dtype, uintptr_t op);
 };
 
 static const struct {
@@ -49,20 +51,26 @@ static const struct {
     {"MPI_Alloc_mem", offsetof(struct functions, alloc)},
     {"MPI_Free_mem", offsetof(struct functions, free)},
     {"MPI_Test", offsetof(struct functions, test)},
+    {"MPI_Reduce_local", offsetof(struct functions, reduce_local)},
 };
 
-enum { COUNT_INT, COUNT_LARGE, COUNT_KINDS };
+/* The functions of each form of a verb. */
+struct verb_symbols {
+    union mpi_function forms[MPI_FORM_COUNT][MPI_REQUESTS];
+};
 
 struct mpi {
     struct rank *rk;
     const struct mpi_abi *abi;
     void *library;
     struct functions fn;
-    struct mpi_calls calls[COUNT_KINDS][COLL_COUNT];
-    uintptr_t world, info_null, dtype[DT_COUNT], op[OP_COUNT];
+    struct verb_symbols verbs[MPI_COUNT_KINDS][MPI_VERBS];
+    uintptr_t world, info_null, dtype[DT_COUNT], bits8, bits16, op[OP_COUNT];
     void *in_place, *status_ignore;
     char *version;
     bool initialised;
+    bool misordered; /* unsigned integers: see misorders */
+    bool old_reduce; /* see reduces_badly */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -98,7 +106,36 @@ static uintptr_t handle(const struct mpi *mpi, const struct mpi_handle *row)
     return row->symbol ? (uintptr_t)dlsym(mpi->library, row->symbol) : row->value;
 }
 
-/* Looks everything up. Only what every MPI 3 has must be there. */
+/* The functions of one form of a verb; the first name that is missing, or NULL. */
+static const char *find_form(const struct mpi *mpi, const struct mpi_form_of *form, unsigned kind,
+                             union mpi_function functions[MPI_REQUESTS])
+{
+    const char *missing = NULL;
+    for (int i = 0; i < MPI_REQUESTS && form->names[i]; i++) {
+        char *name = mem_printf("%s%s", form->names[i], kind == MPI_COUNT_LARGE ? "_c" : "");
+        functions[i].symbol = dlsym(mpi->library, name);
+        free(name);
+        if (!functions[i].symbol) missing = form->names[i];
+    }
+    return missing;
+}
+
+/* The functions of all collectives. Blocking ones with ints as counts must be there. */
+static int find_verbs(struct mpi *mpi, struct err *err)
+{
+    for (unsigned at = 0; at < MPI_COUNT_KINDS * MPI_VERBS * MPI_FORM_COUNT; at++) {
+        unsigned form = at % MPI_FORM_COUNT, verb = at / MPI_FORM_COUNT % MPI_VERBS;
+        unsigned kind = at / MPI_FORM_COUNT / MPI_VERBS;
+        const char *missing =
+            find_form(mpi, &mpi_verbs[verb].forms[form], kind, mpi->verbs[kind][verb].forms[form]);
+        if (missing && kind == MPI_COUNT_INT && form == MPI_FORM_BLOCKING) {
+            return err_add(err, ERR_FAILED, "the library of %s has no %s", mpi->abi->name, missing);
+        }
+    }
+    return 0;
+}
+
+/* Looks everything up. */
 static int find_symbols(struct mpi *mpi, struct err *err)
 {
     for (size_t i = 0; i < sizeof function_names / sizeof *function_names; i++) {
@@ -109,27 +146,13 @@ static int find_symbols(struct mpi *mpi, struct err *err)
         }
         memcpy((char *)&mpi->fn + function_names[i].offset, &symbol, sizeof symbol);
     }
-    for (int coll = 0; coll < COLL_COUNT; coll++) {
-        if (!mpi_functions[coll][0]) continue; /* not compared */
-        for (int kind = 0; kind < COUNT_KINDS; kind++) {
-            void *found[2];
-            for (int form = 0; form < 2; form++) {
-                char *name = mem_printf("%s%s", mpi_functions[coll][form], kind ? "_c" : "");
-                found[form] = dlsym(mpi->library, name);
-                free(name);
-            }
-            mpi->calls[kind][coll].blocking.symbol = found[0];
-            mpi->calls[kind][coll].started.symbol = found[1];
-            if (kind == COUNT_INT && (!found[0] || !found[1])) {
-                return err_add(err, ERR_FAILED, "the library of %s has no %s or %s", mpi->abi->name,
-                               mpi_functions[coll][0], mpi_functions[coll][1]);
-            }
-        }
-    }
+    if (find_verbs(mpi, err)) return -1;
     mpi->world = handle(mpi, &mpi->abi->world);
     mpi->info_null = handle(mpi, &mpi->abi->info_null);
     for (int i = 0; i < DT_COUNT; i++)
         mpi->dtype[i] = handle(mpi, &mpi->abi->dtype[i]);
+    mpi->bits8 = handle(mpi, &mpi->abi->bits8);
+    mpi->bits16 = handle(mpi, &mpi->abi->bits16);
     for (int i = 0; i < OP_COUNT; i++)
         mpi->op[i] = handle(mpi, &mpi->abi->op[i]);
     memcpy(&mpi->in_place, &mpi->abi->in_place, sizeof mpi->in_place);
@@ -155,6 +178,42 @@ static int check_version(struct mpi *mpi, const char *wanted, struct err *err)
                    mpi->abi->name, wanted, text);
 }
 
+/* Whether the library takes unsigned integers for signed ones in a maximum or minimum, as MPICH 4.0
+ * (pmodels/mpich issue 6083) and Open MPI 4.1.2 to 4.1.4 (open-mpi/ompi issue 10525) do, the latter
+ * in arrays. All bits set must be more than none. */
+static bool misorders(const struct mpi *mpi)
+{
+    static const enum dtype types[] = {DT_UINT8, DT_UINT32, DT_UINT64};
+    static const enum redop ops[] = {OP_MAX, OP_MIN};
+    enum { BYTES = 1024, TRIES = 6 };
+    bool wrong = false;
+    for (int try = 0; try < TRIES; try++) {
+        enum dtype dtype = types[try / 2];
+        enum redop op = ops[try % 2];
+        size_t width = dtype_bytes(dtype);
+        uint64_t in[BYTES / sizeof(uint64_t)], inout[BYTES / sizeof(uint64_t)];
+        uint8_t *a = (uint8_t *)in, *b = (uint8_t *)inout;
+        for (size_t i = 0; i < BYTES; i++) {
+            a[i] = i / width % 2 ? UINT8_MAX : 0;
+            b[i] = (uint8_t)~a[i];
+        }
+        int rc =
+            mpi->fn.reduce_local(a, b, (intptr_t)(BYTES / width), mpi->dtype[dtype], mpi->op[op]);
+        for (size_t i = 0; !rc && i < BYTES; i++)
+            wrong = wrong || b[i] != (op == OP_MAX ? UINT8_MAX : 0);
+    }
+    return wrong;
+}
+
+/* Whether MPI_Reduce may crash in place when the root is not rank 0: MPICH before 4.1.2
+ * (pmodels/mpich issue 6540). MPI_Ireduce does not. */
+static bool reduces_badly(const struct mpi *mpi)
+{
+    unsigned a, b, c = 0;
+    bool known = sscanf(mpi->version, "MPICH Version: %u.%u.%u", &a, &b, &c) >= 2;
+    return known && (a < 4 || (a == 4 && (b < 1 || (b == 1 && c < 2))));
+}
+
 static int initialise(struct mpi *mpi, struct err *err)
 {
     int rank, size, rc = mpi->fn.init(NULL, NULL);
@@ -163,6 +222,8 @@ static int initialise(struct mpi *mpi, struct err *err)
     rank_tick(mpi->rk);
     uintptr_t errors_return = handle(mpi, &mpi->abi->errors_return);
     if (errors_return) mpi->fn.set_errhandler(mpi->world, errors_return);
+    mpi->misordered = misorders(mpi);
+    mpi->old_reduce = reduces_badly(mpi);
     mpi->fn.rank(mpi->world, &rank);
     mpi->fn.size(mpi->world, &size);
     if ((uint32_t)rank == mpi->rk->rank && (uint32_t)size == mpi->rk->nranks) return 0;
@@ -240,26 +301,62 @@ const char *mpi_form_name(enum mpi_form form)
 
 static bool is_large(const struct mpi_args *args)
 {
-    return args->large || args->block_count > INT_MAX;
+    uint64_t most = args->block_count;
+    if (args->traffic) {
+        uint64_t in = traffic_largest(args->traffic, BUF_IN);
+        uint64_t out = traffic_largest(args->traffic, BUF_OUT);
+        most = in > out ? in : out;
+    }
+    return args->large || most > INT_MAX;
+}
+
+static bool exists(const struct mpi_handle *handle)
+{
+    return handle->value || handle->symbol;
+}
+
+static bool is_unsigned(enum dtype dtype)
+{
+    return dtype == DT_UINT8 || dtype == DT_UINT32 || dtype == DT_UINT64;
+}
+
+/* Whether all functions of a form are there. */
+static bool has_form(const struct mpi *mpi, unsigned kind, unsigned verb, enum mpi_form form)
+{
+    bool all = true;
+    for (int i = 0; i < MPI_REQUESTS; i++) {
+        bool wanted = mpi_verbs[verb].forms[form].names[i] != NULL;
+        all = all && (!wanted || mpi->verbs[kind][verb].forms[form][i].symbol);
+    }
+    return all;
 }
 
 const char *mpi_lacks(const struct mpi *mpi, const struct mpi_args *args)
 {
     /* Both libraries have the same types and operators. */
     const struct mpi_abi *abi = mpi ? mpi->abi : mpi_abi_get(MPI_MPICH);
-    if (!abi->dtype[args->dtype].value && !abi->dtype[args->dtype].symbol) {
-        return "MPI has no type of that kind (bfloat16 comes after MPI 4)";
+    const struct coll *coll = coll_get(args->coll);
+    if (coll->reduces && !exists(&abi->dtype[args->dtype])) {
+        return "MPI has no type of that kind, so it cannot reduce it";
     }
-    if (coll_get(args->coll)->reduces && !abi->op[args->op].value && !abi->op[args->op].symbol) {
+    if (coll->reduces && !exists(&abi->op[args->op])) {
         return "MPI has no average among its operators";
     }
-    if (args->coll > COLL_BROADCAST) return "its call in MPI is not known here";
+    bool ordered = args->op == OP_MAX || args->op == OP_MIN;
+    if (coll->reduces && ordered && mpi && mpi->misordered && is_unsigned(args->dtype)) {
+        return "this MPI library takes unsigned integers for signed ones in max and min";
+    }
     if (args->coll == COLL_BROADCAST && !args->in_place) {
         return "MPI broadcasts in place only: it has one buffer";
     }
+    if (args->in_place && !coll_in_place(coll)) {
+        return coll->empty ? "there is no data that could lie in place"
+                           : "in place, MPI wants what comes to be as long as what goes";
+    }
     if (!mpi || !is_large(args)) return NULL;
-    const struct mpi_calls *large = &mpi->calls[COUNT_LARGE][args->coll];
-    if (args->block_count <= INTPTR_MAX && large->blocking.symbol && large->started.symbol) {
+    unsigned verb = mpi_verb_of(args->coll, args->in_place);
+    if (args->block_count <= INTPTR_MAX &&
+        has_form(mpi, MPI_COUNT_LARGE, verb, MPI_FORM_BLOCKING)) {
         return NULL;
     }
     return "this MPI library counts elements in 32 bits: at most 2147483647 per block";
@@ -271,60 +368,98 @@ void *mpi_result(const struct mpi_args *args)
     return moved ? args->in : args->out;
 }
 
+/* The differences of `offsets` (n + 1 of them), or themselves, as counts of that kind. */
+static void *list_new(const size_t *offsets, uint32_t n, bool differences, unsigned kind)
+{
+    bool large = kind == MPI_COUNT_LARGE;
+    void *list = mem_calloc(n, large ? sizeof(int64_t) : sizeof(int));
+    for (uint32_t i = 0; i < n; i++) {
+        size_t value = differences ? offsets[i + 1] - offsets[i] : offsets[i];
+        if (large) {
+            ((int64_t *)list)[i] = (int64_t)value;
+        } else {
+            ((int *)list)[i] = (int)value;
+        }
+    }
+    return list;
+}
+
+static void fill_lists(struct mpi_call *call, const struct traffic *traffic)
+{
+    uint32_t n = traffic->nranks;
+    for (int list = 0; list < MPI_LISTS; list++) {
+        enum buf buf = list == MPI_SEND_COUNTS || list == MPI_SEND_PLACES ? BUF_IN : BUF_OUT;
+        bool counts = list == MPI_SEND_COUNTS || list == MPI_RECV_COUNTS;
+        size_t *offsets = traffic_offsets(traffic, buf, call->mpi->rk->rank, 1);
+        call->lists[list] = list_new(offsets, n, counts, call->kind);
+        free(offsets);
+    }
+}
+
+/* The type that stands for `dtype`; if MPI lacks it, an integer of its width. */
+static uintptr_t handle_of(const struct mpi *mpi, enum dtype dtype)
+{
+    if (mpi->dtype[dtype]) return mpi->dtype[dtype];
+    return dtype_bytes(dtype) == sizeof(uint8_t) ? mpi->bits8 : mpi->bits16;
+}
+
+/* In place MPI wants MPI_IN_PLACE instead of one buffer, in collectives with a root on the root
+ * alone: of scatter the buffer to receive in, of others the one to send. */
+static void place_buffers(struct mpi_call *call, const struct mpi_args *args)
+{
+    const struct coll *coll = coll_get(args->coll);
+    bool here = !coll->rooted || args->root == call->mpi->rk->rank;
+    call->send = args->in;
+    call->recv = mpi_result(args);
+    if (!args->in_place || !here) return;
+    if (args->coll == COLL_SCATTER) {
+        call->recv = call->mpi->in_place;
+    } else {
+        call->send = call->mpi->in_place;
+    }
+}
+
 void mpi_call_make(struct mpi *mpi, const struct mpi_args *args, struct mpi_call *call)
 {
-    assert(!mpi_lacks(mpi, args));
-    int kind = is_large(args) ? COUNT_LARGE : COUNT_INT;
+    assert(!mpi_lacks(mpi, args) && (args->coll == COLL_ALLTOALLV) == (args->traffic != NULL));
+    uint32_t rank = mpi->rk->rank, n = mpi->rk->nranks;
     *call = (struct mpi_call){
         .mpi = mpi,
-        .coll = args->coll,
-        .calls = &mpi->calls[kind][args->coll],
-        .send = args->in_place ? mpi->in_place : args->in,
-        .recv = mpi_result(args),
+        .verb = mpi_verb_of(args->coll, args->in_place),
+        .kind = is_large(args) ? MPI_COUNT_LARGE : MPI_COUNT_INT,
         .count = (intptr_t)args->block_count,
-        .dtype = mpi->dtype[args->dtype],
+        .dtype = handle_of(mpi, args->dtype),
         .op = coll_get(args->coll)->reduces ? mpi->op[args->op] : 0,
+        .comm = mpi->world,
         .root = (intptr_t)args->root,
+        .to = (intptr_t)((rank + 1) % n),
+        .from = (intptr_t)((rank + n - 1) % n),
+        .status = mpi->status_ignore,
     };
+    call->polled_only =
+        mpi->old_reduce && args->coll == COLL_REDUCE && args->in_place && args->root;
+    place_buffers(call, args);
+    if (args->traffic) fill_lists(call, args->traffic);
 }
 
-static int call_blocking(const struct mpi_call *c)
+void mpi_call_release(struct mpi_call *call)
 {
-    uintptr_t world = c->mpi->world;
-    switch (c->coll) {
-    case COLL_ALLREDUCE:
-    case COLL_REDUCE_SCATTER:
-        return c->calls->blocking.reduce(c->send, c->recv, c->count, c->dtype, c->op, world);
-    case COLL_ALLGATHER:
-    case COLL_ALLTOALL:
-        return c->calls->blocking.gather(c->send, c->count, c->dtype, c->recv, c->count, c->dtype,
-                                         world);
-    case COLL_BROADCAST:
-        return c->calls->blocking.bcast(c->recv, c->count, c->dtype, c->root, world);
-    default:
-        break;
-    }
-    return 0;
+    for (int list = 0; list < MPI_LISTS; list++)
+        free(call->lists[list]);
+    *call = (struct mpi_call){0};
 }
 
-static int call_start(const struct mpi_call *c, uintptr_t *request)
+bool mpi_call_has(const struct mpi_call *call, enum mpi_form form)
 {
-    uintptr_t world = c->mpi->world;
-    switch (c->coll) {
-    case COLL_ALLREDUCE:
-    case COLL_REDUCE_SCATTER:
-        return c->calls->started.reduce(c->send, c->recv, c->count, c->dtype, c->op, world,
-                                        request);
-    case COLL_ALLGATHER:
-    case COLL_ALLTOALL:
-        return c->calls->started.gather(c->send, c->count, c->dtype, c->recv, c->count, c->dtype,
-                                        world, request);
-    case COLL_BROADCAST:
-        return c->calls->started.bcast(c->recv, c->count, c->dtype, c->root, world, request);
-    default:
-        break;
-    }
-    return 0;
+    if (call->polled_only && form != MPI_FORM_POLLED) return false;
+    return has_form(call->mpi, call->kind, call->verb, form);
+}
+
+/* The call as its form has it: done, or started with a request for each of its functions. */
+static int call_form(const struct mpi_call *call, enum mpi_form form, uintptr_t *requests)
+{
+    const struct verb_symbols *symbols = &call->mpi->verbs[call->kind][call->verb];
+    return mpi_verbs[call->verb].forms[form].call(call, symbols->forms[form], requests);
 }
 
 /* Gives up the core, shows that this rank lives, and ends it when the run was aborted. */
@@ -337,16 +472,22 @@ static void pause_polling(struct rank *rk)
     sched_yield();
 }
 
+/* Tests one request after the other; each test drives all of them on. */
 static int call_polled(const struct mpi_call *call)
 {
+    const char *const *names = mpi_verbs[call->verb].forms[MPI_FORM_POLLED].names;
     struct mpi *mpi = call->mpi;
     struct rank *rk = mpi->rk;
-    uintptr_t request = 0;
+    uintptr_t requests[MPI_REQUESTS] = {0};
     uint32_t misses = 0;
-    int done = 0, rc = call_start(call, &request);
-    while (!rc) {
-        rc = mpi->fn.test(&request, &done, mpi->status_ignore);
-        if (done) break;
+    int at = 0, rc = call_form(call, MPI_FORM_POLLED, requests);
+    while (!rc && at < MPI_REQUESTS && names[at]) {
+        int done = 0;
+        rc = mpi->fn.test(&requests[at], &done, mpi->status_ignore);
+        if (done) {
+            at++;
+            continue;
+        }
         if (misses == SLOW_MISSES) rank_waits(rk, 0, WAIT_LIBRARY, -1, 0);
         if (misses <= SLOW_MISSES) misses++;
         if (misses > TEST_MISSES || rk->crowded) pause_polling(rk);
@@ -358,11 +499,13 @@ static int call_polled(const struct mpi_call *call)
 static _Noreturn void call_failed(struct mpi_call *call, enum mpi_form form, int code)
 {
     struct err err = ERR_INIT;
+    const char *const *names = mpi_verbs[call->verb].forms[form].names;
     char *text = mem_calloc(TEXT_BYTES, 1);
     int length;
     call->mpi->fn.error_text(code, text, &length);
     text[strcspn(text, "\r\n")] = '\0';
-    err_add(&err, ERR_FAILED, "%s fails: %s", mpi_functions[call->coll][form], text);
+    err_add(&err, ERR_FAILED, "%s%s%s fails: %s", names[0], names[1] ? " or " : "",
+            names[1] ? names[1] : "", text);
     free(text);
     rank_fail(call->mpi->rk, &err);
 }
@@ -375,7 +518,7 @@ void mpi_call_run(struct mpi_call *call, enum mpi_form form)
         rc = call_polled(call);
     } else { /* nobody can look out of a blocking call: six stores say where this rank is */
         rank_waits(rk, 0, WAIT_LIBRARY, -1, 0);
-        rc = call_blocking(call);
+        rc = call_form(call, MPI_FORM_BLOCKING, NULL);
         rank_goes_on(rk);
     }
     if (rc) call_failed(call, form, rc);

@@ -13,6 +13,7 @@
 #include "kernels/kernels.h"
 #include "ref/mpi_abi.h"
 #include "sched/coll.h"
+#include "sched/traffic.h"
 
 /* ---- the launcher's side -------------------------------------------------------------------- */
 
@@ -60,36 +61,54 @@ const char *mpi_form_name(enum mpi_form form);
 struct mpi_args {
     enum coll_id coll;
     enum dtype dtype;
-    enum redop op;      /* ignored when the collective does not reduce */
-    bool in_place;      /* the buffers overlap as coll_alias says */
-    size_t block_count; /* elements per block, as in exec_spec */
-    uint32_t root;      /* ignored when the collective has none */
-    bool large;         /* the functions with counts of 64 bits, even where 32 would do */
-    void *in, *out;     /* own buffers; in place: both, where they start */
+    enum redop op;                 /* ignored when the collective does not reduce */
+    bool in_place;                 /* the buffers overlap as coll_alias says */
+    size_t block_count;            /* elements per block, as in exec_spec */
+    const struct traffic *traffic; /* alltoallv: .. of each block; else NULL */
+    uint32_t root;                 /* ignored when the collective has none */
+    bool large;     /* the functions with counts of 64 bits, even where 32 would do */
+    void *in, *out; /* own buffers; in place: both, where they start */
 };
 
-/* Why MPI cannot do that; NULL when it can. With `mpi` NULL (before the library is open) the count
- * is not judged: whether more than 2^31 - 1 elements go depends on the library. */
+/* Why MPI cannot do that; NULL when it can. With `mpi` NULL (before the library is open) what
+ * depends on the library is not judged: whether it moves more than 2^31 - 1 elements, and whether
+ * its maximum and minimum of unsigned integers are right, which mpi_open tries. Types that MPI
+ * lacks (half, bfloat16, 8-bit floats) can be moved, as unsigned integers of their width, but not
+ * reduced. */
 const char *mpi_lacks(const struct mpi *mpi, const struct mpi_args *args);
+
+/* alltoallv: elements per block, and where each block starts. */
+enum mpi_list { MPI_SEND_COUNTS, MPI_SEND_PLACES, MPI_RECV_COUNTS, MPI_RECV_PLACES, MPI_LISTS };
 
 /* A call, ready to be made as often as wanted. */
 struct mpi_call {
     struct mpi *mpi;
-    enum coll_id coll;
-    const struct mpi_calls *calls; /* functions for this size of count */
-    const void *send;
-    void *recv; /* broadcast: the buffer */
+    unsigned verb, kind;    /* rows of the functions */
+    bool polled_only;       /* the blocking function would crash */
+    const void *send;       /* MPI_IN_PLACE where the own data lie in the result's buffer */
+    void *recv;             /* broadcast, sendrecv in place: the buffer */
+    void *lists[MPI_LISTS]; /* of ints; for functions with large counts, of 64 bits */
     intptr_t count;
-    uintptr_t dtype, op;
+    uintptr_t dtype, op, comm;
     intptr_t root;
+    intptr_t to, from; /* sendrecv: the next rank and the one before */
+    void *status;      /* that nobody looks at */
 };
 
-/* Fills *call. mpi_lacks must have been NULL. */
+/* Fills *call; mpi_lacks must have been NULL. `args` with its traffic is not needed any more. Freed
+ * with mpi_call_release, which accepts a call of zeros. */
 void mpi_call_make(struct mpi *mpi, const struct mpi_args *args, struct mpi_call *call);
+void mpi_call_release(struct mpi_call *call);
+
+/* Whether the call can be made in that form: all can in one. Not polled: sendrecv in place with a
+ * library older than MPI 4. Not blocking: reduce in place to another rank than 0 with MPICH before
+ * 4.1.2, which may crash. */
+bool mpi_call_has(const struct mpi_call *call, enum mpi_form form);
 
 /* Where the result starts after the call. It is `out`, but for reduce_scatter in place, where MPI
  * puts the rank's block at the start of the input and not on the rank's own block of it. */
 void *mpi_result(const struct mpi_args *args);
 
-/* Makes the call once. Ticks. An error of MPI ends the rank with a sentence. */
+/* Makes the call once, in a form that it has. Ticks. An error of MPI ends the rank with a sentence.
+ */
 void mpi_call_run(struct mpi_call *call, enum mpi_form form);

@@ -25,50 +25,67 @@ static const char *const open_options[] = {"--host",
                                            NULL};
 static const char *const open_libraries[] = {"libmpi.so.40", NULL};
 
-static const struct mpi_abi abis[MPI_FAMILIES] = {
-    [MPI_MPICH] =
-        {
-            .name = "MPICH",
-            .sign = "HYDRA",
-            .version_after = "Version:",
-            .rank_variable = "PMI_RANK",
-            .options = mpich_options,
-            .libraries = mpich_libraries,
-            .world = {0x44000000, NULL},
-            .errors_return = {0x54000001, NULL},
-            .info_null = {0x1c000000, NULL},
-            .dtype = {[DT_FLOAT] = {0x4c00040a, NULL}, [DT_INT32] = {0x4c000405, NULL}},
-            .op = {[OP_SUM] = {0x58000003, NULL}, [OP_MAX] = {0x58000001, NULL}},
-            .in_place = UINTPTR_MAX,
-            .status_ignore = 1,
-        },
-    [MPI_OPEN] =
-        {
-            .name = "Open MPI",
-            .sign = "(Open",
-            .version_after = ") ",
-            .rank_variable = "OMPI_COMM_WORLD_RANK",
-            .options = open_options,
-            .libraries = open_libraries,
-            .world = {0, "ompi_mpi_comm_world"},
-            .errors_return = {0, "ompi_mpi_errors_return"},
-            .info_null = {0, "ompi_mpi_info_null"},
-            .dtype = {[DT_FLOAT] = {0, "ompi_mpi_float"}, [DT_INT32] = {0, "ompi_mpi_int"}},
-            .op = {[OP_SUM] = {0, "ompi_mpi_op_sum"}, [OP_MAX] = {0, "ompi_mpi_op_max"}},
-            .in_place = 1,
-            .status_ignore = 0,
-        },
+static const struct mpi_abi abis[MPI_FAMILIES] =
+    {
+        [MPI_MPICH] =
+            {
+                .name = "MPICH",
+                .sign = "HYDRA",
+                .version_after = "Version:",
+                .rank_variable = "PMI_RANK",
+                .options = mpich_options,
+                .libraries = mpich_libraries,
+                .world = {0x44000000, NULL},
+                .errors_return = {0x54000001, NULL},
+                .info_null = {0x1c000000, NULL},
+                .dtype = {[DT_INT8] = {0x4c000137, NULL},
+                          [DT_UINT8] = {0x4c00013b, NULL},
+                          [DT_INT32] = {0x4c000439, NULL},
+                          [DT_UINT32] = {0x4c00043d, NULL},
+                          [DT_INT64] = {0x4c00083a, NULL},
+                          [DT_UINT64] = {0x4c00083e, NULL},
+                          [DT_FLOAT] = {0x4c00040a, NULL},
+                          [DT_DOUBLE] = {0x4c00080b, NULL}},
+                .bits8 = {0x4c00013b, NULL},
+                .bits16 = {0x4c00023c, NULL},
+                .op = {[OP_SUM] = {0x58000003, NULL},
+                       [OP_PROD] = {0x58000004, NULL},
+                       [OP_MAX] = {0x58000001, NULL},
+                       [OP_MIN] = {0x58000002, NULL}},
+                .in_place = UINTPTR_MAX,
+                .status_ignore = 1,
+            },
+        [MPI_OPEN] =
+            {
+                .name = "Open MPI",
+                .sign = "(Open",
+                .version_after = ") ",
+                .rank_variable = "OMPI_COMM_WORLD_RANK",
+                .options = open_options,
+                .libraries = open_libraries,
+                .world = {0, "ompi_mpi_comm_world"},
+                .errors_return = {0, "ompi_mpi_errors_return"},
+                .info_null = {0, "ompi_mpi_info_null"},
+                .dtype = {[DT_INT8] = {0, "ompi_mpi_int8_t"},
+                          [DT_UINT8] = {0, "ompi_mpi_uint8_t"},
+                          [DT_INT32] = {0, "ompi_mpi_int32_t"},
+                          [DT_UINT32] = {0, "ompi_mpi_uint32_t"},
+                          [DT_INT64] = {0, "ompi_mpi_int64_t"},
+                          [DT_UINT64] = {0, "ompi_mpi_uint64_t"},
+                          [DT_FLOAT] = {0, "ompi_mpi_float"},
+                          [DT_DOUBLE] = {0, "ompi_mpi_double"}},
+                .bits8 = {0, "ompi_mpi_uint8_t"},
+                .bits16 = {0, "ompi_mpi_uint16_t"},
+                .op = {[OP_SUM] = {0, "ompi_mpi_op_sum"},
+                       [OP_PROD] = {0, "ompi_mpi_op_prod"},
+                       [OP_MAX] = {0, "ompi_mpi_op_max"},
+                       [OP_MIN] = {0, "ompi_mpi_op_min"}},
+                .in_place = 1,
+                .status_ignore = 0,
+            },
 };
 
 const struct mpi_abi *mpi_abi_get(enum mpi_family family)
 {
     return &abis[family];
 }
-
-const char *const mpi_functions[COLL_COUNT][2] = {
-    [COLL_ALLREDUCE] = {"MPI_Allreduce", "MPI_Iallreduce"},
-    [COLL_ALLGATHER] = {"MPI_Allgather", "MPI_Iallgather"},
-    [COLL_REDUCE_SCATTER] = {"MPI_Reduce_scatter_block", "MPI_Ireduce_scatter_block"},
-    [COLL_ALLTOALL] = {"MPI_Alltoall", "MPI_Ialltoall"},
-    [COLL_BROADCAST] = {"MPI_Bcast", "MPI_Ibcast"},
-};
