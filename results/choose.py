@@ -3,7 +3,7 @@
 """What `--algo auto` should choose, from measurement: prints rows for the table `ranges` of
 collectives/algo/algo.c, or checks the table that is built in.
 
-    results/choose.py measure DIR [OPERATION..]    measures all algorithms into DIR (an hour or less)
+    results/choose.py measure DIR [OPERATION..]    measures all algorithms into DIR (half an hour)
     results/choose.py ranges DIR                   prints the rows that follow
     results/choose.py check DIR                    how far auto's choice is behind the best one
 
@@ -33,10 +33,15 @@ def program():
     return os.environ.get("COLLBENCH", "build/collbench")
 
 
-def run(path, operation, ranks, buffers, algo, *more):
-    command = [program(), operation, "-b", "8", "-e", "64M", "-f", "4", "--ranks", str(ranks),
-               "--buffers", buffers, "--algo", algo, "--max-time", "0.08", "--precision", "3%",
-               "--launches", "3", "--json", path, "--overwrite", *more]
+SWEEPS = {  # large calls get few samples
+    "small": ["-b", "8", "-e", "2M", "-f", "4", "--max-time", "0.06", "--precision", "3%"],
+    "large": ["-b", "8M", "-e", "64M", "-f", "8", "-n", "7", "-w", "2"],
+}
+
+
+def run(path, operation, ranks, buffers, algo, sweep, *more):
+    command = [program(), operation, "--ranks", str(ranks), "--buffers", buffers, "--algo", algo,
+               *SWEEPS[sweep], "--launches", "3", "-c", "0", "--json", path, "--overwrite", *more]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           check=False)
     if done.returncode:
@@ -48,13 +53,14 @@ def measure(folder, operations):
     for ranks in RANKS:
         for operation in operations:
             for buffers in ("private", "shared"):
-                name = f"{folder}/{operation}-{buffers}-{ranks}"
-                print(name, flush=True)
-                run(f"{name}.json", operation, ranks, buffers, "all")
-                for (op, algo), cuts in PIECES.items():
-                    for channels, parts in cuts if op == operation else []:
-                        run(f"{name}-{algo}-{parts}.json", operation, ranks, buffers, algo,
-                            "--channels", str(channels), "--parts", str(parts))
+                for sweep in SWEEPS if operation != "barrier" else ["small"]:
+                    name = f"{folder}/{operation}-{buffers}-{ranks}-{sweep}"
+                    print(name, flush=True)
+                    run(f"{name}.json", operation, ranks, buffers, "all", sweep)
+                    for (op, algo), cuts in PIECES.items():
+                        for channels, parts in cuts if op == operation else []:
+                            run(f"{name}-{algo}-{parts}.json", operation, ranks, buffers, algo,
+                                sweep, "--channels", str(channels), "--parts", str(parts))
 
 
 def records(folder):

@@ -266,7 +266,9 @@ struct sched *algo_build(const struct algo *algo, const struct algo_args *args, 
 /* ---- auto ---- */
 
 /* A row holds for calls of at most `most` bytes on at most `ranks` ranks with such buffers; the
- * first that fits is taken. Set from measurements on 2 cores with shared memory: see README. */
+ * first that fits is taken. Set by results/choose.py from measurements of 2, 4 and 8 ranks on 2
+ * cores with shared memory; among equals the one that was there before; more than 8 ranks by the
+ * number of messages. */
 struct range_row {
     enum coll_id coll;
     enum { ANY, SHARED, PRIVATE } buffers;
@@ -277,18 +279,49 @@ struct range_row {
 };
 
 static const struct range_row ranges[] = {
-    {COLL_ALLREDUCE, PRIVATE, 2, 64 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, SHARED, 2, 2 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, ANY, 16, 1 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, ANY, 64, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 2, 128 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, SHARED, 2, 4 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, ANY, 2, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 16, 16 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, SHARED, 16, 8 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, SHARED, 64, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 4, 1 << 20, "halving_doubling", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 4, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 64, 64 << 10, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 64, 256 << 10, "halving_doubling", 1, 1},
+    {COLL_ALLREDUCE, PRIVATE, 64, SIZE_MAX, "tree", 2, 1},
     {COLL_ALLREDUCE, ANY, UINT32_MAX, 64 << 10, "tree", 2, 1},
     {COLL_ALLREDUCE, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLGATHER, ANY, 2, SIZE_MAX, "recursive_doubling", 1, 1},
+    {COLL_ALLGATHER, SHARED, 64, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLGATHER, PRIVATE, 4, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLGATHER, PRIVATE, 64, 256 << 10, "direct", 1, 1},
+    {COLL_ALLGATHER, ANY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
     {COLL_ALLGATHER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, ANY, 2, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, ANY, 64, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
     {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
     {COLL_ALLTOALL, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_BROADCAST, PRIVATE, 2, SIZE_MAX, "chain", 1, 1},
+    {COLL_BROADCAST, SHARED, 2, 64 << 10, "chain", 1, 1},
+    {COLL_BROADCAST, ANY, 4, 16 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, PRIVATE, 8, 256 << 10, "chain", 1, 1},
+    {COLL_BROADCAST, SHARED, 4, 256 << 10, "chain", 1, 1},
+    {COLL_BROADCAST, SHARED, 8, 16 << 10, "chain", 1, 1},
+    {COLL_BROADCAST, ANY, 8, SIZE_MAX, "chain", 1, 4},
     {COLL_BROADCAST, ANY, UINT32_MAX, 256 << 10, "binomial", 1, 1},
     {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
-    {COLL_REDUCE, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE, ANY, 2, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE, SHARED, 4, 32 << 10, "binomial", 1, 1},
+    {COLL_REDUCE, SHARED, 8, 16 << 10, "binomial", 1, 1},
+    {COLL_REDUCE, SHARED, 64, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE, PRIVATE, 4, SIZE_MAX, "binomial", 1, 1},
+    {COLL_REDUCE, PRIVATE, 8, 16 << 10, "binomial", 1, 1},
+    {COLL_REDUCE, PRIVATE, 8, 256 << 10, "chain", 1, 1},
+    {COLL_REDUCE, ANY, UINT32_MAX, SIZE_MAX, "binomial", 1, 1},
+    {COLL_GATHER, ANY, 4, SIZE_MAX, "direct", 1, 1},
+    {COLL_GATHER, ANY, UINT32_MAX, 4 << 10, "binomial", 1, 1},
     {COLL_GATHER, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
     {COLL_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
     {COLL_SENDRECV, ANY, UINT32_MAX, SIZE_MAX, "shift", 1, 1},
