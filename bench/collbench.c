@@ -114,6 +114,10 @@ static int dispatch(int argc, char **argv)
     const char *program = slash ? slash + 1 : argc > 0 ? argv[0] : "";
     const struct coll *coll = operation(program); /* called through a link of that name */
     if (coll) return run_cmd(coll, argc, argv, argv);
+    size_t length = strlen(program);
+    bool peer = strncmp(program, "osu_", 4) == 0 ||
+                (length > 5 && strcmp(program + length - 5, "_perf") == 0);
+    if (peer) return unknown(program); /* a link named after a program that has no counterpart */
     if (argc < 2) {
         help(stderr);
         return ERR_USAGE;

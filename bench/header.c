@@ -232,6 +232,23 @@ void header_place(struct out *out, const struct place *place)
     free(all);
 }
 
+/* What else tells this call from others. */
+static void note_cut(struct out *out, const struct plan *plan)
+{
+    const double *shares = plan_shares(plan);
+    if (plan->cut[0]) out_meta(out, "cut", out_text(plan->cut));
+    if (plan->drawn_at) {
+        out_note(out, "schedule: from the file %s, %s", plan_drawn(plan), plan->cut);
+        out_meta(out, "schedule", out_text(plan_drawn(plan)));
+    }
+    if (!shares) return;
+    out_note(out, "blocks: %s; the busiest rank moves %.3g times the mean input from or to others",
+             plan->cut, traffic_busbw(plan->nranks, shares));
+    char *text = plan->nranks <= READY_VERIFY_RANKS ? traffic_text(plan->nranks, shares) : NULL;
+    out_meta(out, "shares", text ? out_text(text) : (struct out_cell){0});
+    free(text);
+}
+
 static void note_setting(struct out *out, const struct plan *plan)
 {
     const struct coll *coll = coll_get(plan->coll);
@@ -253,7 +270,11 @@ static void note_setting(struct out *out, const struct plan *plan)
     out_note(out, plan->rounds ? "data: checked in untimed rounds, the last behind the timed ones; "
                                  "#wrong: wrong elements over all rounds"
                                : "data: NOT checked");
-    out_meta(out, "busbw_factor", out_double(coll->busbw_factor(plan->nranks)));
+    const double *shares = plan_shares(plan);
+    out_meta(out, "busbw_factor",
+             out_double(shares ? traffic_busbw(plan->nranks, shares)
+                               : coll->busbw_factor(plan->nranks)));
+    note_cut(out, plan);
     out_meta(out, "busbw_formula", out_text(coll->busbw));
     out_meta(out, "transport", out_text(transport));
     out_meta(out, "wire", out_text(wire_text(plan)));

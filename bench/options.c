@@ -525,6 +525,33 @@ static struct plan *plan_with_nodes(struct plan *plan, const struct request *req
     return plan;
 }
 
+/* FNV-1a. */
+static uint64_t hash_bytes(const void *data, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* Of what the schedule says, whatever the file looks like. */
+static uint64_t hash_sched(const struct sched *sched)
+{
+    uint64_t hash = sched->nranks;
+    for (uint32_t p = 0; p < sched->nprogs; p++) {
+        const struct prog *prog = &sched->progs[p];
+        for (size_t k = 0; k < prog->nsteps; k++) {
+            const struct step *s = &prog->steps[k];
+            const uint32_t words[] = {
+                p,           s->kind,    s->final,     s->lane,     s->channel,    s->peer,
+                s->nchunks,  s->src.buf, s->src.chunk, s->src2.buf, s->src2.chunk, s->dst.buf,
+                s->dst.chunk};
+            hash = hash * 31 + hash_bytes(words, sizeof words);
+        }
+    }
+    return hash;
+}
+
 /* The schedule of a file; placements in which it is not right are left out. */
 static struct plan *plan_with_drawn(struct plan *plan, const struct request *request,
                                     struct err *err)
@@ -549,7 +576,8 @@ static struct plan *plan_with_drawn(struct plan *plan, const struct request *req
     plan->drawn_parts = sched->nparts;
     plan->nalgos = 1;
     plan->algos[0] = PLAN_ALGO_DRAWN;
-    snprintf(plan->drawn_name, sizeof plan->drawn_name, "%s", sched->name);
+    snprintf(plan->drawn_name, sizeof plan->drawn_name, "file:%.20s", sched->name);
+    snprintf(plan->cut, sizeof plan->cut, "file %016llx", (unsigned long long)hash_sched(sched));
     free(path);
     sched_free(sched);
     return plan;
@@ -566,20 +594,27 @@ static struct plan *plan_with_shares(struct plan *plan, const struct request *re
                 factor ? "imbalance" : "matrix");
     } else if (factor && request->matrix) {
         err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
-    } else if (factor && !(request->imbalance >= 1 && request->imbalance <= plan->nranks)) {
+    } else if (factor && err->count == 0 &&
+               !(request->imbalance >= 1 && request->imbalance <= plan->nranks)) {
         err_add(err, ERR_USAGE,
                 "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
                 request->imbalance, plan->nranks);
     }
-    if (!coll->uneven || err->count) return plan;
+    if (!coll->uneven || err->count > 0) return plan;
     double *shares = request->matrix ? traffic_read(request->matrix, plan->nranks, err) : NULL;
     if (!shares) {
         shares = mem_calloc((size_t)plan->nranks * plan->nranks, sizeof *shares);
         traffic_imbalance(plan->nranks, factor ? request->imbalance : 1, shares);
     }
-    size_t at;
-    plan = plan_append(plan, shares, sizeof *shares * plan->nranks * plan->nranks, &at);
+    size_t at, bytes = sizeof *shares * plan->nranks * plan->nranks;
+    plan = plan_append(plan, shares, bytes, &at);
     plan->shares_at = at;
+    if (request->matrix) {
+        snprintf(plan->cut, sizeof plan->cut, "matrix %016llx",
+                 (unsigned long long)hash_bytes(shares, bytes));
+    } else {
+        snprintf(plan->cut, sizeof plan->cut, "imbalance %g", factor ? request->imbalance : 1);
+    }
     free(shares);
     return plan;
 }

@@ -75,6 +75,7 @@ struct plan {
     size_t drawn_at;      /* PLAN_ALGO_DRAWN: see plan_drawn; else 0 */
     uint32_t drawn_parts; /* parts per block of that schedule, */
     char drawn_name[32];  /* .. and its name */
+    char cut[48];         /* what else tells this call from others: "imbalance 2", .. or "" */
     int32_t algos[];      /* rows of algo_table(), PLAN_ALGO_AUTO, or PLAN_ALGO_DRAWN alone */
 };
 

@@ -31,7 +31,7 @@ bool record_same(const struct record_series *a, const struct record_series *b, b
     return a->bytes == b->bytes && a->nranks == b->nranks && a->in_place == b->in_place &&
            a->root == b->root && strcmp(a->coll, b->coll) == 0 && strcmp(a->dtype, b->dtype) == 0 &&
            strcmp(a->redop, b->redop) == 0 && strcmp(a->buffers, b->buffers) == 0 &&
-           strcmp(a->source, b->source) == 0 && same_variant(a, b) &&
+           strcmp(a->source, b->source) == 0 && strcmp(a->cut, b->cut) == 0 && same_variant(a, b) &&
            (any_algo || strcmp(a->algo, b->algo) == 0);
 }
 
@@ -42,11 +42,11 @@ const char *record_placement(const struct record_series *series)
 
 char *record_name(const struct record_series *s)
 {
-    bool measured = strcmp(s->source, "measured") == 0;
+    bool measured = strcmp(s->source, "measured") == 0, cut = strcmp(s->cut, "-") != 0;
     int variant = (int)record_variant_length(s);
     char *root = s->root >= 0 ? mem_printf(", root %lld", (long long)s->root) : mem_strdup("");
-    char *name = mem_printf("%s, %llu ranks, %s, %s %s%s, %s, %s, %s%s%.*s%s%s", s->coll,
-                            (unsigned long long)s->nranks,
+    char *name = mem_printf("%s%s%s, %llu ranks, %s, %s %s%s, %s, %s, %s%s%.*s%s%s", s->coll,
+                            cut ? ", " : "", cut ? s->cut : "", (unsigned long long)s->nranks,
                             units_size((char[UNITS_TEXT]){0}, s->bytes), s->dtype, s->redop, root,
                             s->algo, s->buffers, record_placement(s), variant ? ", " : "", variant,
                             s->variant, measured ? "" : ", ", measured ? "" : s->source);
@@ -132,6 +132,8 @@ static int read_key(struct record *record, const json_t *row, struct record_seri
     if (strcmp(s->variant, "own") == 0) s->variant = "-";
     if (strcmp(s->source, "reference") == 0) s->buffers = "-";
     s->coll = NULL;
+    s->cut = "-";
+    bad |= doc_string(doc, record->meta, "cut", &s->cut, err) < 0;
     bad |= doc_string(doc, record->meta, "collective", &s->coll, err) < 0;
     bad |= doc_string(doc, row, "collective", &s->coll, err) < 0;
     double root = -1;

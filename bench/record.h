@@ -24,6 +24,7 @@ struct record_launch {
  */
 struct record_series {
     const char *coll, *dtype, *redop, *algo, *buffers, *source, *variant;
+    const char *cut; /* what else tells this call from others; "-": nothing */
     uint64_t nranks, bytes;
     int64_t root;
     bool in_place;

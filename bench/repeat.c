@@ -165,6 +165,15 @@ static uint32_t ranks_differ(const struct repeat *repeat, uint64_t run)
 
 /* ---- one placement of a row ---- */
 
+/* Bytes of the own output of which something is promised. */
+static size_t promised_bytes(const struct side *side)
+{
+    const struct plan *plan = side->bench->plan;
+    struct promise promise =
+        coll_after(coll_get(plan->coll), plan->nranks, plan->root, side->bench->me, 0);
+    return promise.content == CONTENT_FREE ? 0 : side->row->out_bytes;
+}
+
 /* What the ranks share on the board:
  *   PLANE_BEGIN        [run]   hash of the output
  *   PLANE_END          [0]     elements that are not rank 0's, in the first run where some are not
@@ -176,7 +185,7 @@ static void run_all(const struct repeat *repeat, struct side *side)
     uint64_t *hashes = board_samples(rk->world, rk->rank, PLANE_BEGIN);
     uint64_t *unlike = board_samples(rk->world, rk->rank, PLANE_END);
     uint8_t *out = side->check.memory + side->check.places.out;
-    size_t bytes = side->row->out_bytes, esize = dtype_bytes(side->row->dtype);
+    size_t bytes = promised_bytes(side), esize = dtype_bytes(side->row->dtype);
     bool counted = false;
     *unlike = 0;
     for (uint64_t run = 0; run < repeat->nruns; run++) {
@@ -230,14 +239,16 @@ static int run_side(struct repeat *repeat, const struct plan_row *row, bool in_p
     run_all(repeat, &side);
     const uint8_t *out = side.check.memory + side.check.places.out;
     struct difference difference = {0, 0};
-    if (repeat->first && is_first) memcpy(repeat->first, out, row->out_bytes);
-    if (repeat->first) compare(rk, row->dtype, out, repeat->first, row->out_bytes, &difference);
+    size_t bytes = promised_bytes(&side);
+    if (repeat->first && is_first) memcpy(repeat->first, out, bytes);
+    if (repeat->first) compare(rk, row->dtype, out, repeat->first, bytes, &difference);
     *board_samples(rk->world, rk->rank, PLANE_OTHER_BEGIN) = difference.elements;
     *board_samples(rk->world, rk->rank, PLANE_OTHER_END) = difference.max_ulp;
     rank_barrier(rk);
     int bad = 0;
     if (rk->rank == 0) {
         uint64_t elements = row->out_bytes / dtype_bytes(row->dtype);
+        bool one_output = repeat->promised || coll_get(repeat->bench.plan->coll)->root_out;
         struct message message;
         memset(&message, 0, sizeof message);
         message.kind = MESSAGE_REPEATED;
@@ -247,7 +258,7 @@ static int run_side(struct repeat *repeat, const struct plan_row *row, bool in_p
             .nruns = repeat->nruns,
             .promised = repeat->promised,
             .is_first = is_first,
-            .elements = repeat->promised ? elements : elements * rk->nranks,
+            .elements = one_output ? elements : elements * rk->nranks,
         };
         collect(repeat, &message.u.repeated);
         bad = rank_send(rk, &message, sizeof message, repeat->bench.err);
@@ -445,6 +456,7 @@ void repeat_take(struct repeats *repeats, const struct repeated *r, struct err *
                             result->algo, result->bytes, result->dtype, result->redop,
                             result->in_place ? "in place" : "out of place");
     repeats->rows++;
+    repeats->reduces = coll_get(result->coll)->reduces;
     repeats->ranks_bad += r->ranks_differ > 0;
     repeats->runs_bad += r->runs_differ > 0;
     repeats->others += !r->is_first;
@@ -494,8 +506,10 @@ void repeat_note(const struct repeats *repeats, struct out *table, bool failed)
     if (repeats->others > 0) {
         out_note(table,
                  "against the first row of the same call: %" PRIu64 " of %" PRIu64
-                 " others are the "
-                 "same bits (another order of additions rounds differently; that is no fault)",
-                 repeats->others_same, repeats->others);
+                 " others are the same bits%s",
+                 repeats->others_same, repeats->others,
+                 repeats->reduces
+                     ? " (another order of additions rounds differently; that is no fault)"
+                     : "");
     }
 }

@@ -26,6 +26,7 @@ int repeat_rank(struct rank *rk, struct err *err);
 /* The parent's side: what was seen in all rows, and in all launches. */
 struct repeats {
     uint64_t rows;
+    bool reduces;                               /* the operation adds up */
     uint64_t ranks_bad, runs_bad, launches_bad; /* rows whose ranks, runs, launches differ */
     uint64_t others,
         others_same;          /* rows compared with the first of their call; those equal to it */

@@ -26,7 +26,7 @@ struct show {
     double gamma_Bps;
     unsigned wire;
     const char *algo, *nodes, *schedule, *export;
-    bool draw, verify, linked, in_place, unroll, unfused, overwrite;
+    bool draw, verify, linked, in_place, unroll, unfused, overwrite, ranks_given;
 };
 
 #define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
@@ -258,7 +258,7 @@ static void check_export(const struct show *show, const struct opts *opts, struc
 }
 
 /* Refuses options that what was asked for does not look at. */
-static int check_views(const struct show *show, const struct opts *opts, struct err *err)
+static int check_views(struct show *show, const struct opts *opts, struct err *err)
 {
     static const char *const linking[] = {"wire", "in-place", "unfused"};
     static const char *const built[] = {"algo",     "ranks", "nodes", "root",
@@ -281,6 +281,7 @@ static int check_views(const struct show *show, const struct opts *opts, struct 
                     show->schedule);
         }
     }
+    show->ranks_given = opts_is_set(opts, "ranks");
     check_export(show, opts, err);
     return err->count > 0 ? -1 : 0;
 }
@@ -303,6 +304,11 @@ static struct sched *build_sched(const struct show *show, const struct coll *col
     }
     uint32_t *nodes = NULL;
     if (show->nodes && algo_nodes_parse(show->nodes, &nodes, &args.nnodes, err)) return NULL;
+    if (nodes && !show->ranks_given) {
+        args.nranks = 0;
+        for (uint32_t k = 0; k < args.nnodes; k++)
+            args.nranks += nodes[k];
+    }
     args.nodes = nodes;
     struct sched *sched = algo_build(algo, &args, show->unroll, err);
     free(nodes);
@@ -323,7 +329,7 @@ static struct sched *make_sched(const struct show *show, const struct coll *coll
     return sched;
 }
 
-static int show_sched(const struct show *show, const struct opts *opts, const struct coll *coll,
+static int show_sched(struct show *show, const struct opts *opts, const struct coll *coll,
                       struct err *err)
 {
     if (check_views(show, opts, err)) return -1;

@@ -198,6 +198,7 @@ struct result side_describe(const struct side *side)
         .max_us = NAN,
         .batch = plan->batch,
         .wrong = -1,
+        .busbw_factor = plan_shares(plan) ? traffic_busbw(plan->nranks, plan_shares(plan)) : 0,
         .steps = exec_steps(side->exec),
         .passes = exec_passes(side->exec),
         .channels = row->choice.channels,

@@ -357,6 +357,13 @@ class Rows(Case):
             self.refused("alltoallv", "--matrix", file.name, "--ranks", "4", words=[":1:", "4 ranks"])
             self.refused("alltoallv", "--matrix", file.name, "--imbalance", "2", "--ranks", "3",
                          words=["give one"])
+        document = self.run_json("alltoallv", "--imbalance", "2", "--size", "3000", "--ranks", "3",
+                                 *QUICK)
+        self.assertEqual(document["meta"]["cut"], "imbalance 2")
+        self.assertTrue(math.isclose(document["meta"]["busbw_factor"], 4 / 3))
+        row = document["rows"][0]
+        self.assertTrue(math.isclose(row["out_of_place_busbw_GBps"],
+                                     row["out_of_place_algbw_GBps"] * 4 / 3))
         self.refused("alltoallv", "--imbalance", "4", "--ranks", "3", words=["1 times", "3 times"])
         self.refused("alltoall", "--imbalance", "2", words=["equal blocks"])
         self.refused("alltoallv", "--in-place", words=["in place"])

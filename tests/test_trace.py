@@ -310,6 +310,14 @@ class Repeats(Case):
                     self.assertEqual((row["runs"], row["nruns"]), ("same", 3), row)
                 self.assertEqual(document["summary"]["repeatable"], True)
 
+    def test_only_the_root_has_an_output(self):
+        """Of reduce and gather; what lies in the others' buffers is not compared."""
+        for operation in ("reduce", "gather"):
+            document, _ = self.report(operation, "--ranks", "3", "--size", "960", "-r", "1",
+                                      "--algo", "direct", "-n", "2")
+            self.assertEqual([row["vs_first"] for row in document["rows"]], ["first", "same"])
+            self.assertEqual(len({row["hash"] for row in document["rows"]}), 1)
+
     def test_other_algorithms_round_otherwise(self):
         """The data tell orders of addition apart; where sums are exact, nothing differs."""
         document, _ = self.report("allreduce", "--ranks", "4", "--size", "64K", "-d", "all", "-o",

@@ -110,6 +110,21 @@ Test(traffic, imbalance_is_the_load_of_rank_0_over_the_mean)
     cr_assert_eq(shares[0], 1);
 }
 
+Test(traffic, busbw_counts_the_busiest_rank)
+{
+    double shares[16];
+    traffic_imbalance(4, 1, shares);
+    cr_assert_float_eq(traffic_busbw(4, shares), 0.75, 1e-12);
+    traffic_imbalance(4, 4, shares);
+    cr_assert_float_eq(traffic_busbw(4, shares), 3, 1e-12); /* three inputs arrive at rank 0 */
+    const double own[] = {1, 0, 0, 0}, one[] = {0, 0, 2, 0};
+    cr_assert_eq(traffic_busbw(2, own), 0);
+    cr_assert_eq(traffic_busbw(2, one), 2);
+    char *text = traffic_text(2, one);
+    cr_assert_str_eq(text, "0 0; 2 0");
+    free(text);
+}
+
 Test(traffic, offsets_add_up_rows_and_columns)
 {
     const double shares[] = {4, 0, 1, 2, 2, 2, 0, 3, 0};

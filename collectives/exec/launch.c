@@ -218,18 +218,25 @@ static void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *ve
     uv_timer_start(&run->alarm, on_alarm, GRACE_MS, 0);
 }
 
-/* A wrapper that was killed takes its ranks with it, and their ends may be seen before its own: as
- * long as the story has not been told, it is the first. Takes `verb`. */
-static void run_blame_wrapper(struct run *run, struct proc *proc, char *verb)
+/* A better culprit than the one at hand, if the story has not been told: see who calls. Takes
+ * `verb`. */
+static void run_blame(struct run *run, uint32_t rank, struct proc *proc, char *verb)
 {
     if (run->phase == GRACE && run->culprit != NO_RANK && !run->own.count) {
         free(run->verb);
-        run->culprit = NO_RANK;
+        run->culprit = rank;
         run->guilty = proc;
         run->verb = verb;
     } else {
-        run_fail(run, NO_RANK, proc, verb);
+        run_fail(run, rank, proc, verb);
     }
+}
+
+/* A rank that waited for others when it was ended. */
+static bool was_waiting(const struct run *run, uint32_t rank)
+{
+    struct rank_status *status = world_status(run->spec->world, rank);
+    return atomic_load_explicit(&status->waiting, memory_order_acquire) != 0;
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -385,8 +392,12 @@ static void on_far_end(uv_poll_t *poll, int status, int events)
     far->ended = true;
     if (!rank_done(run, rank)) {
         int how;
-        run_fail(run, rank, &run->procs[0],
-                 far_status(far, &how) ? end_verb(how) : mem_strdup("died"));
+        char *verb = far_status(far, &how) ? end_verb(how) : mem_strdup("died");
+        /* A wrapper ends the others when one has died, and their ends may be seen first: one that
+         * was waiting is not to blame if one that was not has ended too. */
+        bool better =
+            run->culprit != NO_RANK && was_waiting(run, run->culprit) && !was_waiting(run, rank);
+        (better ? run_blame : run_fail)(run, rank, &run->procs[0], verb);
     }
     run_less(run);
 }
@@ -398,8 +409,8 @@ static void on_exit_child(uv_process_t *process, int64_t status, int number)
     proc_drain(proc); /* what it said before it ended comes first */
     proc->ended = true;
     uint32_t rank = proc->nranks == 1 && !run->fars ? proc->first : NO_RANK;
-    if (number && run->fars) {
-        run_blame_wrapper(run, proc, end_verb(number));
+    if (number && run->fars) { /* it took its ranks with it, whose ends may be seen first */
+        run_blame(run, NO_RANK, proc, end_verb(number));
     } else if (number || status != 0 || !proc_done(proc)) {
         run_fail(run, rank, proc, end_verb(number ? number : (int)status << 8));
     }

@@ -106,7 +106,7 @@ static const struct coll table[COLL_COUNT] = {
      .out_per_rank = true,
      .uneven = true,
      .promise = "as alltoall, with blocks of any lengths: --matrix, --imbalance",
-     .busbw = "(n-1)/n",
+     .busbw = "m/S, m = most that a rank sends to or receives from others",
      .busbw_factor = factor_share},
     {.id = COLL_BARRIER,
      .name = "barrier",
@@ -259,5 +259,7 @@ void result_bandwidths(struct result *result)
     if (result->time_us > 0) {
         result->algbw_GBps = (double)result->bytes / result->time_us / 1e3;
     }
-    result->busbw_GBps = result->algbw_GBps * coll_get(result->coll)->busbw_factor(result->nranks);
+    const struct coll *coll = coll_get(result->coll);
+    double factor = coll->uneven ? result->busbw_factor : coll->busbw_factor(result->nranks);
+    result->busbw_GBps = result->algbw_GBps * factor;
 }

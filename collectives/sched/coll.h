@@ -120,6 +120,7 @@ struct result {
     double min_us, p50_us, p95_us, p99_us, max_us;
     uint64_t nsamples, batch;      /* a sample is `batch` operations */
     double algbw_GBps, busbw_GBps; /* 10^9 bytes per second */
+    double busbw_factor;           /* .. of uneven blocks by this factor: traffic_busbw */
     double bound_us;               /* least time the bound allows; 0 = unknown */
     int64_t wrong;                 /* wrong elements; -1 = not checked */
     uint64_t steps;                /* steps executed by one rank per operation = program x passes */

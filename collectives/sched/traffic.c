@@ -54,7 +54,7 @@ static int read_rows(const char *path, FILE *file, uint32_t nranks, double *shar
         rows += count > 0;
     }
     free(line);
-    if (!bad && rows != nranks) {
+    if (!bad && rows != nranks && !ferror(file)) {
         bad = err_add(err, ERR_USAGE, "%s: %llu rows, but with %u ranks there are %u", path,
                       (unsigned long long)rows, nranks, nranks);
     }
@@ -70,12 +70,16 @@ double *traffic_read(const char *path, uint32_t nranks, struct err *err)
     }
     double *shares = mem_calloc((size_t)nranks * nranks, sizeof *shares), sum = 0;
     int bad = read_rows(path, file, nranks, shares, err);
+    if (!bad && ferror(file)) {
+        bad = err_add(err, ERR_USAGE, "cannot read %s: %s", path, strerror(errno));
+    }
     fclose(file);
     for (size_t i = 0; !bad && i < (size_t)nranks * nranks; i++)
         sum += shares[i];
     if (!bad && !(sum > 0 && !isinf(sum))) {
-        bad = err_add(err, ERR_USAGE, "%s: the shares add up to %g; that must be more than 0", path,
-                      sum);
+        bad =
+            err_add(err, ERR_USAGE,
+                    "%s: the shares add up to %g; that must be a finite number above 0", path, sum);
     }
     if (bad) {
         free(shares);
@@ -89,6 +93,32 @@ void traffic_imbalance(uint32_t nranks, double factor, double *shares)
     double hot = nranks > 1 ? factor / nranks : 1;
     for (size_t i = 0; i < (size_t)nranks * nranks; i++)
         shares[i] = i % nranks == 0 ? hot : (1 - hot) / (nranks - 1);
+}
+
+double traffic_busbw(uint32_t nranks, const double *shares)
+{
+    double sum = 0, most = 0;
+    for (uint32_t r = 0; r < nranks; r++) {
+        double out = 0, in = 0;
+        for (uint32_t i = 0; i < nranks; i++) {
+            sum += shares[(size_t)r * nranks + i];
+            out += i == r ? 0 : shares[(size_t)r * nranks + i];
+            in += i == r ? 0 : shares[(size_t)i * nranks + r];
+        }
+        most = fmax(most, fmax(out, in));
+    }
+    return most / sum * nranks;
+}
+
+char *traffic_text(uint32_t nranks, const double *shares)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    for (size_t i = 0; to && i < (size_t)nranks * nranks; i++)
+        fprintf(to, "%s%.17g", i == 0 ? "" : i % nranks ? " " : "; ", shares[i]);
+    if (to) fclose(to);
+    return text;
 }
 
 /* ---- elements ---- */

@@ -29,6 +29,13 @@ double *traffic_read(const char *path, uint32_t nranks, struct err *err);
  * (even) to nranks (all to one). Every rank sends the same. */
 void traffic_imbalance(uint32_t nranks, double factor, double *shares);
 
+/* What busbw counts of such a traffic: most that a rank sends to, or receives from, others, as a
+ * share of the mean input. Even: (n-1)/n. */
+double traffic_busbw(uint32_t nranks, const double *shares);
+
+/* The shares as text, "0 1 2; 3 0 1; 0 0 5"; freed with free(). */
+char *traffic_text(uint32_t nranks, const double *shares);
+
 /* Deals `total` elements by the shares, rounded so that the sum is exact (largest remainders, the
  * lowest pair first among equals). Freed with free(). */
 struct traffic *traffic_deal(uint32_t nranks, const double *shares, uint64_t total);

@@ -258,8 +258,10 @@ static struct result blank_result(const struct request *request, const struct re
     snprintf(result.dtype, sizeof result.dtype, "%s", dtype_name(request->dtype));
     snprintf(result.redop, sizeof result.redop, "%s",
              coll->reduces ? redop_name(request->redop) : "none");
-    result.bound_us =
-        (double)result.bytes * coll->busbw_factor(result.nranks) / request->beta_Bps * 1e6;
+    double factor = coll->busbw_factor(result.nranks);
+    if (request->shares)
+        factor = result.busbw_factor = traffic_busbw(result.nranks, request->shares);
+    result.bound_us = (double)result.bytes * factor / request->beta_Bps * 1e6;
     return result;
 }
 
@@ -489,7 +491,10 @@ static int check_request(struct request *request, const struct opts *opts, struc
     sweep_check(&request->sweep, err);
     struct net_args args = net_args(request);
     net_check(&args, err);
-    if (request->coll && request->coll->rooted && request->root >= request->nranks) {
+    if (request->coll && !request->coll->rooted && request->root > 0) {
+        err_add(err, ERR_USAGE, "%s has no root: --root (-r) %llu means nothing here",
+                request->coll->name, (unsigned long long)request->root);
+    } else if (request->coll && request->root >= request->nranks) {
         err_add(err, ERR_USAGE, "--root is %llu; with %llu ranks it is 0 to %llu",
                 (unsigned long long)request->root, (unsigned long long)request->nranks,
                 (unsigned long long)request->nranks - 1);
@@ -562,6 +567,11 @@ static void add_meta(struct out *out, const struct request *request, const char 
     out_meta(out, "collective", out_text(request->coll->name));
     out_meta(out, "topology", out_text("one switch, one link per rank"));
     out_meta(out, "nranks", out_uint(request->nranks));
+    if (request->shares && request->nranks <= VERIFY_RANKS) {
+        char *text = traffic_text((uint32_t)request->nranks, request->shares);
+        out_meta(out, "shares", out_text(text));
+        free(text);
+    }
     out_meta(out, "alpha_ps", out_uint(request->alpha_ps));
     out_meta(out, "beta_Bps", out_double(request->beta_Bps));
     out_meta(out, "overhead_ps", out_uint(request->overhead_ps));
