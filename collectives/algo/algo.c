@@ -280,7 +280,7 @@ struct range_row {
 
 static const struct range_row ranges[] = {
     {COLL_ALLREDUCE, PRIVATE, 2, 128 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, SHARED, 2, 4 << 10, "oneshot", 1, 1},
+    {COLL_ALLREDUCE, SHARED, 2, 2 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, ANY, 2, SIZE_MAX, "twoshot", 1, 1},
     {COLL_ALLREDUCE, PRIVATE, 16, 16 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, SHARED, 16, 8 << 10, "oneshot", 1, 1},
