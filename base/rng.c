@@ -13,6 +13,14 @@ uint64_t rng_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+uint64_t rng_hash(const void *data, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
 void rng_init(struct rng *rng, uint64_t seed)
 {
     for (int i = 0; i < 4; i++) {

@@ -4,6 +4,7 @@
  * code at prng.di.unimi.it). There is no global state and no seed from the clock. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct rng {
@@ -12,6 +13,9 @@ struct rng {
 
 /* Mixes all bits of x: a hash of one number (the output function of splitmix64). */
 uint64_t rng_mix(uint64_t x);
+
+/* A hash of `bytes` bytes (FNV-1a, Fowler, Noll and Vo). */
+uint64_t rng_hash(const void *data, size_t bytes);
 
 /* Starts a sequence; any seed will do, 0 included. */
 void rng_init(struct rng *rng, uint64_t seed);

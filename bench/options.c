@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "bench/format.h"
 #include "bench/timing.h"
 #include "bench/trace.h"
@@ -15,6 +16,7 @@
 #include "exec/launch.h"
 #include "exec/place.h"
 #include "exec/transport.h"
+#include "sched/copy.h"
 #include "sched/layout.h"
 #include "sched/msccl.h"
 #include "sched/verify.h"
@@ -52,7 +54,7 @@ static const struct opts_row rows[] = {
     ROW("op", 'o', OPTS_LIST, ops, "sum", "OP[,OP]", "operators: sum, prod, max, min, avg, or all"),
     ROW("root", 'r', OPTS_UINT, root, "0", "RANK", "of broadcast, reduce, gather, scatter",
         .max = MOST_RANKS),
-    ROW("imbalance", 0, OPTS_DOUBLE, imbalance, NULL, "F",
+    ROW("imbalance", 0, OPTS_DOUBLE, imbalance, "1", "F",
         "alltoallv: rank 0 receives F times the mean, the others share the rest (a router of "
         "experts that favours one); 1 is even"),
     ROW("matrix", 0, OPTS_STRING, matrix, NULL, "FILE",
@@ -241,10 +243,8 @@ static void read_groups(struct request *request, const struct opts *opts, struct
 static void read_nodes(struct request *request, const struct opts *opts, struct err *err)
 {
     uint32_t *nodes, nnodes;
-    uint64_t nranks = 0;
     if (!request->nodes || algo_nodes_parse(request->nodes, &nodes, &nnodes, err)) return;
-    for (uint32_t k = 0; k < nnodes; k++)
-        nranks += nodes[k];
+    uint64_t nranks = algo_nodes_ranks(nodes, nnodes);
     free(nodes);
     bool asked = opts_is_set(opts, "ranks") || request->groups;
     if (asked && request->nranks != nranks) {
@@ -525,33 +525,6 @@ static struct plan *plan_with_nodes(struct plan *plan, const struct request *req
     return plan;
 }
 
-/* FNV-1a. */
-static uint64_t hash_bytes(const void *data, size_t bytes)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
-/* Of what the schedule says, whatever the file looks like. */
-static uint64_t hash_sched(const struct sched *sched)
-{
-    uint64_t hash = sched->nranks;
-    for (uint32_t p = 0; p < sched->nprogs; p++) {
-        const struct prog *prog = &sched->progs[p];
-        for (size_t k = 0; k < prog->nsteps; k++) {
-            const struct step *s = &prog->steps[k];
-            const uint32_t words[] = {
-                p,           s->kind,    s->final,     s->lane,     s->channel,    s->peer,
-                s->nchunks,  s->src.buf, s->src.chunk, s->src2.buf, s->src2.chunk, s->dst.buf,
-                s->dst.chunk};
-            hash = hash * 31 + hash_bytes(words, sizeof words);
-        }
-    }
-    return hash;
-}
-
 /* The schedule of a file; placements in which it is not right are left out. */
 static struct plan *plan_with_drawn(struct plan *plan, const struct request *request,
                                     struct err *err)
@@ -577,7 +550,7 @@ static struct plan *plan_with_drawn(struct plan *plan, const struct request *req
     plan->nalgos = 1;
     plan->algos[0] = PLAN_ALGO_DRAWN;
     snprintf(plan->drawn_name, sizeof plan->drawn_name, "file:%.20s", sched->name);
-    snprintf(plan->cut, sizeof plan->cut, "file %016llx", (unsigned long long)hash_sched(sched));
+    snprintf(plan->cut, sizeof plan->cut, "file %016llx", (unsigned long long)sched_hash(sched));
     free(path);
     sched_free(sched);
     return plan;
@@ -587,33 +560,18 @@ static struct plan *plan_with_drawn(struct plan *plan, const struct request *req
 static struct plan *plan_with_shares(struct plan *plan, const struct request *request,
                                      const struct opts *opts, struct err *err)
 {
-    const struct coll *coll = coll_get(plan->coll);
-    bool factor = opts_is_set(opts, "imbalance");
-    if (!coll->uneven && (factor || request->matrix)) {
-        err_add(err, ERR_USAGE, "%s has equal blocks: --%s is for alltoallv", coll->name,
-                factor ? "imbalance" : "matrix");
-    } else if (factor && request->matrix) {
-        err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
-    } else if (factor && err->count == 0 &&
-               !(request->imbalance >= 1 && request->imbalance <= plan->nranks)) {
-        err_add(err, ERR_USAGE,
-                "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
-                request->imbalance, plan->nranks);
-    }
-    if (!coll->uneven || err->count > 0) return plan;
-    double *shares = request->matrix ? traffic_read(request->matrix, plan->nranks, err) : NULL;
-    if (!shares) {
-        shares = mem_calloc((size_t)plan->nranks * plan->nranks, sizeof *shares);
-        traffic_imbalance(plan->nranks, factor ? request->imbalance : 1, shares);
-    }
+    struct traffic_wish wish = {request->matrix, opts_is_set(opts, "imbalance"),
+                                request->imbalance};
+    double *shares = traffic_shares(coll_get(plan->coll), plan->nranks, &wish, err);
+    if (!shares) return plan;
     size_t at, bytes = sizeof *shares * plan->nranks * plan->nranks;
     plan = plan_append(plan, shares, bytes, &at);
     plan->shares_at = at;
     if (request->matrix) {
         snprintf(plan->cut, sizeof plan->cut, "matrix %016llx",
-                 (unsigned long long)hash_bytes(shares, bytes));
+                 (unsigned long long)rng_hash(shares, bytes));
     } else {
-        snprintf(plan->cut, sizeof plan->cut, "imbalance %g", factor ? request->imbalance : 1);
+        snprintf(plan->cut, sizeof plan->cut, "imbalance %g", request->imbalance);
     }
     free(shares);
     return plan;

@@ -304,11 +304,7 @@ static struct sched *build_sched(const struct show *show, const struct coll *col
     }
     uint32_t *nodes = NULL;
     if (show->nodes && algo_nodes_parse(show->nodes, &nodes, &args.nnodes, err)) return NULL;
-    if (nodes && !show->ranks_given) {
-        args.nranks = 0;
-        for (uint32_t k = 0; k < args.nnodes; k++)
-            args.nranks += nodes[k];
-    }
+    if (nodes && !show->ranks_given) args.nranks = (uint32_t)algo_nodes_ranks(nodes, args.nnodes);
     args.nodes = nodes;
     struct sched *sched = algo_build(algo, &args, show->unroll, err);
     free(nodes);

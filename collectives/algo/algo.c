@@ -175,6 +175,14 @@ const struct algo *algo_drawn(void)
     return &drawn;
 }
 
+uint64_t algo_nodes_ranks(const uint32_t *nodes, uint32_t nnodes)
+{
+    uint64_t ranks = 0;
+    for (uint32_t k = 0; k < nnodes; k++)
+        ranks += nodes[k];
+    return ranks;
+}
+
 int algo_check(const struct algo_args *args, struct err *err)
 {
     int bad = 0;
@@ -184,9 +192,7 @@ int algo_check(const struct algo_args *args, struct err *err)
         bad |= err_add(err, ERR_USAGE, "root %u is no rank: with %u ranks it is 0 to %u",
                        args->root, args->nranks, args->nranks - 1);
     }
-    uint64_t grouped = 0;
-    for (uint32_t k = 0; k < args->nnodes; k++)
-        grouped += args->nodes[k];
+    uint64_t grouped = algo_nodes_ranks(args->nodes, args->nnodes);
     if (args->nnodes && grouped != args->nranks) {
         bad |= err_add(err, ERR_USAGE, "the nodes have %llu ranks in all; there are %u ranks",
                        (unsigned long long)grouped, args->nranks);

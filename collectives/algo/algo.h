@@ -45,6 +45,9 @@ int algo_check(const struct algo_args *args, struct err *err);
  * *nodes (freed with free()) and *nnodes >= 1, or -1 with a sentence (ERR_USAGE). */
 int algo_nodes_parse(const char *text, uint32_t **nodes, uint32_t *nnodes, struct err *err);
 
+/* Ranks of all node groups together. */
+uint64_t algo_nodes_ranks(const uint32_t *nodes, uint32_t nnodes);
+
 /* Builds the schedule: one relative program if the row says so and `unroll` is false, else one
  * program per rank. Arguments are checked (root < nranks, channels and parts >= 1, nranks >= 1,
  * parts x channels x nranks within 2^31); NULL with the sentence on error. */

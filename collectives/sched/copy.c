@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 
 /* The step of a program as `rank` means it. */
 static struct step absolute(const struct sched *sched, uint32_t rank, struct step step)
@@ -84,4 +85,20 @@ bool sched_equal(const struct sched *a, const struct sched *b, struct err *why)
         }
     }
     return true;
+}
+
+uint64_t sched_hash(const struct sched *sched)
+{
+    uint64_t hash = sched->nranks;
+    for (uint32_t p = 0; p < sched->nprogs; p++) {
+        for (size_t k = 0; k < sched->progs[p].nsteps; k++) {
+            const struct step *s = &sched->progs[p].steps[k];
+            const uint32_t words[] = {
+                p,           s->kind,    s->final,     s->lane,     s->channel,    s->peer,
+                s->nchunks,  s->src.buf, s->src.chunk, s->src2.buf, s->src2.chunk, s->dst.buf,
+                s->dst.chunk};
+            hash = hash * 31 + rng_hash(words, sizeof words);
+        }
+    }
+    return hash;
 }

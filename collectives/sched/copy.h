@@ -13,3 +13,7 @@ struct sched *sched_unroll(const struct sched *sched);
  * matter, nor do members of a step that its kind does not use. The first difference goes to `why`
  * as a sentence (ERR_FAILED), unless that is NULL. */
 bool sched_equal(const struct sched *a, const struct sched *b, struct err *why);
+
+/* A hash of what the programs say, whatever file or builder they came from: equal programs, equal
+ * hashes. */
+uint64_t sched_hash(const struct sched *sched);

@@ -95,6 +95,27 @@ void traffic_imbalance(uint32_t nranks, double factor, double *shares)
         shares[i] = i % nranks == 0 ? hot : (1 - hot) / (nranks - 1);
 }
 
+double *traffic_shares(const struct coll *coll, uint32_t nranks, const struct traffic_wish *wish,
+                       struct err *err)
+{
+    unsigned before = err->count;
+    if (!coll->uneven && (wish->factor_given || wish->matrix)) {
+        err_add(err, ERR_USAGE, "%s has equal blocks: --%s is for alltoallv", coll->name,
+                wish->factor_given ? "imbalance" : "matrix");
+    } else if (wish->factor_given && wish->matrix) {
+        err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
+    } else if (before == 0 && !(wish->factor >= 1 && wish->factor <= nranks)) {
+        err_add(err, ERR_USAGE,
+                "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
+                wish->factor, nranks);
+    }
+    if (!coll->uneven || err->count > 0) return NULL;
+    if (wish->matrix) return traffic_read(wish->matrix, nranks, err);
+    double *shares = mem_calloc((size_t)nranks * nranks, sizeof *shares);
+    traffic_imbalance(nranks, wish->factor, shares);
+    return shares;
+}
+
 double traffic_busbw(uint32_t nranks, const double *shares)
 {
     double sum = 0, most = 0;

@@ -7,6 +7,7 @@
  *                         1     2   2   2 */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,19 @@ double *traffic_read(const char *path, uint32_t nranks, struct err *err);
  * share the rest evenly, as when a router of a mixture of experts favours one (MoE). `factor` is 1
  * (even) to nranks (all to one). Every rank sends the same. */
 void traffic_imbalance(uint32_t nranks, double factor, double *shares);
+
+/* What the options --matrix and --imbalance say. */
+struct traffic_wish {
+    const char *matrix; /* file; NULL: not given */
+    bool factor_given;
+    double factor; /* 1 when not given */
+};
+
+/* The shares that follow for an operation, freed with free(); NULL for one with equal blocks.
+ * ERR_USAGE and NULL: for options that this operation has not, both at once, or a factor out of
+ * range (not judged when other faults were found before). */
+double *traffic_shares(const struct coll *coll, uint32_t nranks, const struct traffic_wish *wish,
+                       struct err *err);
 
 /* What busbw counts of such a traffic: most that a rank sends to, or receives from, others, as a
  * share of the mean input. Even: (n-1)/n. */

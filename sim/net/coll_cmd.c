@@ -415,12 +415,10 @@ static void check_trace(const struct request *request, struct err *err)
 /* --nodes says how many ranks there are, if nothing else does. */
 static void read_nodes(struct request *request, const struct opts *opts, struct err *err)
 {
-    uint64_t sum = 0;
     if (!request->node_text ||
         algo_nodes_parse(request->node_text, &request->nodes, &request->nnodes, err))
         return;
-    for (uint32_t k = 0; k < request->nnodes; k++)
-        sum += request->nodes[k];
+    uint64_t sum = algo_nodes_ranks(request->nodes, request->nnodes);
     if (opts_is_set(opts, "ranks") && sum != request->nranks) {
         err_add(err, ERR_USAGE, "--nodes %s has %llu ranks in all, --ranks says %llu: give one",
                 request->node_text, (unsigned long long)sum, (unsigned long long)request->nranks);
@@ -454,23 +452,9 @@ static void read_schedule(struct request *request, const struct opts *opts, stru
 
 static void read_traffic(struct request *request, const struct opts *opts, struct err *err)
 {
-    uint32_t n = (uint32_t)request->nranks;
-    bool factor = opts_is_set(opts, "imbalance");
-    if (!request->coll->uneven && (factor || request->matrix)) {
-        err_add(err, ERR_USAGE, "%s has equal blocks: --%s is for alltoallv", request->coll->name,
-                factor ? "imbalance" : "matrix");
-    } else if (factor && request->matrix) {
-        err_add(err, ERR_USAGE, "--imbalance and --matrix both say who gets how much: give one");
-    } else if (!(request->imbalance >= 1 && request->imbalance <= n)) {
-        err_add(err, ERR_USAGE,
-                "--imbalance %g: rank 0 receives 1 times the mean (even) to %u times (all of it)",
-                request->imbalance, n);
-    } else if (request->matrix) {
-        request->shares = traffic_read(request->matrix, n, err);
-    } else if (request->coll->uneven) {
-        request->shares = mem_calloc((size_t)n * n, sizeof *request->shares);
-        traffic_imbalance(n, request->imbalance, request->shares);
-    }
+    struct traffic_wish wish = {request->matrix, opts_is_set(opts, "imbalance"),
+                                request->imbalance};
+    request->shares = traffic_shares(request->coll, (uint32_t)request->nranks, &wish, err);
 }
 
 /* All broken rules at once. */
