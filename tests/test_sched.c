@@ -339,10 +339,11 @@ Test(mutants, every_single_step_mutant_is_rejected_or_right)
                 cr_expect_eq(tally.missed, 0, "%s %s n=%u: %lu of %lu mutants are wrong and passed",
                              coll, table[a].name, n, (unsigned long)tally.missed,
                              (unsigned long)tally.mutants);
-                cr_expect_leq(
-                    20 * tally.equivalent, coll_get(table[a].coll)->empty ? tally.mutants : 0,
-                    "%s %s n=%u: %lu of %lu mutants survive and are right", coll, table[a].name, n,
-                    (unsigned long)tally.equivalent, (unsigned long)tally.mutants);
+                /* a rank's own block may lie in two places: either is right to send */
+                cr_expect_leq(20 * tally.equivalent, tally.mutants,
+                              "%s %s n=%u: %lu of %lu mutants survive and are right", coll,
+                              table[a].name, n, (unsigned long)tally.equivalent,
+                              (unsigned long)tally.mutants);
                 cr_expect_gt(tally.rejected, 10);
             }
         }
