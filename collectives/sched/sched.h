@@ -23,18 +23,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "kernels/step.h"
 #include "sched/coll.h"
-
-enum step_kind {
-    STEP_SEND,
-    STEP_RECV,
-    STEP_RECV_REDUCE,
-    STEP_COPY,
-    STEP_REDUCE,
-    STEP_CALC,
-    STEP_NOP,
-    STEP_KIND_COUNT
-};
 
 /* The table above as data. */
 struct step_info {
