@@ -66,7 +66,7 @@ struct gpu_bad {
  *      sender                               receiver
  *      released  <------- st.release ------ when a slot is free again
  *                ------- data, st.release -> slots, posted          STAGED
- *                ------- lines {8 B, flags} > slots                 LL
+ *                ------- lines {8 B, flags} > slots                 LL: number + 1 in each
  *                ------- refs, st.release --> posted                PULL: data stay at the sender
  *                ------- data, st.release --> posted                PUSH: data go into the buffer
  *
@@ -76,8 +76,6 @@ struct gpu_wire {
     uint64_t *released;   /* messages released so far */
     uint8_t *slots;       /* STAGED: depth x slot_stride bytes; LL: the same, of lines */
     uint64_t *refs;       /* PULL: depth words buf << 32 | chunk */
-    uint64_t next;        /* number of the next message here; kept between operations */
-    uint64_t base;        /* `next` at the start of the operation: what waits count from */
     uint64_t slot_stride; /* bytes from slot to slot */
     uint32_t depth;       /* messages of room */
     uint32_t mode;        /* enum wire_mode */
@@ -114,13 +112,15 @@ struct gpu_rank {
     uint8_t *const *peers;                 /* by group rank: 3 addresses of buffers */
     uint8_t *base[3];                      /* own buffers */
     uint64_t plane_bytes, slice_bytes, passes;
-    uint64_t *progress; /* per lane, GPU_LINE bytes apart: passes << 32 | records done */
-    const uint32_t *stop;
+    uint64_t *progress;   /* per lane, GPU_LINE bytes apart: passes << 32 | records done in the next
+                             one; then operations that are over. Kept between operations */
+    const uint32_t *stop; /* not 0: the run was ended, stop waiting */
     struct gpu_report *reports; /* per lane */
     struct gpu_log *log;        /* NULL: not recorded */
     uint64_t *nlog;
     uint32_t nchunks[3];
     uint32_t nwires, nlanes, nranks, esize;
+    uint32_t crosses; /* 1: some lane waits for another */
 };
 
 /* A launch: blocks of `threads` threads, lane i of rank r is block r * nlanes + i. The ranks of a

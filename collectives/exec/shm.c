@@ -18,9 +18,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/handles.h"
 #include "exec/transport.h"
 
-enum { LINE = 64, LL_DATA = 56, PLACE = 128 /* unit of a directory's place */ };
+enum { LINE = 64, LL_DATA = 56, PLACE = HANDLE_PLACE };
 
 struct ll_line {
     uint8_t data[LL_DATA];
@@ -51,8 +52,7 @@ struct directory_entry {
     uint64_t offset; /* of the wire in the extent */
 };
 
-/* What a rank tells its peers about one handle; lies in its extent. Its status lists them, each as
- * tag and place in one word, so that a peer touches only the one it looks for. */
+/* What a rank tells its peers about one handle; lies in its extent (see handles.h). */
 struct directory {
     uint32_t nwires;
     _Atomic uint32_t readers; /* look-ups by peers that are over */
@@ -273,41 +273,9 @@ static int publish(struct shm_state *state, const struct wire_spec *spec, struct
             at += wire_bytes(spec, (enum wire_mode)lwire->mode);
         }
     }
-    uint64_t word = (uint64_t)spec->tag << 32 | ((uint64_t)(memory - extent) / PLACE + 1);
-    for (uint32_t i = 0; i < STATUS_HANDLES; i++) {
-        _Atomic uint64_t *handle = &rank->status->handles[i];
-        if (atomic_load_explicit(handle, memory_order_relaxed) == 0) {
-            state->directory = directory;
-            state->handle = handle;
-            /* pairs with the acquire in find_directory */
-            atomic_store_explicit(handle, word, memory_order_release);
-            return 0;
-        }
-    }
-    return err_add(err, ERR_FAILED, "rank %u has %d handles open already, the most there can be",
-                   rank->rank, STATUS_HANDLES);
-}
-
-/* The directory of a peer for this handle; waits until the peer has opened it. */
-static struct directory *find_directory(const struct wire_spec *spec, uint32_t member,
-                                        uint8_t **extent, struct err *err)
-{
-    uint32_t rank = world_rank(spec, member);
-    struct world *world = spec->rank->world;
-    *extent = world_extent(world, rank, err);
-    if (!*extent) {
-        return NULL;
-    }
-    _Atomic uint64_t *handles = world_status(world, rank)->handles;
-    for (struct waiter waiter = {0};; waiter_pause(&waiter, spec->rank)) {
-        for (uint32_t i = 0; i < STATUS_HANDLES; i++) {
-            uint64_t word = atomic_load_explicit(&handles[i], memory_order_acquire);
-            if (word >> 32 == spec->tag && word != 0) {
-                size_t place = (uint32_t)word - 1u;
-                return (struct directory *)(void *)(*extent + place * PLACE);
-            }
-        }
-    }
+    state->handle = handles_publish(rank, spec->tag, memory, err);
+    state->directory = state->handle ? directory : NULL;
+    return state->handle ? 0 : -1;
 }
 
 /* Maps the peer's buffers of one handle, once. */
@@ -370,7 +338,8 @@ static int connect_wire(struct shm_wire *w, const struct wire_spec *spec, const 
                         struct wire_buffers *peers, struct err *err)
 {
     uint8_t *extent;
-    struct directory *directory = find_directory(spec, lwire->peer, &extent, err);
+    struct directory *directory =
+        handles_find(spec->rank, world_rank(spec, lwire->peer), spec->tag, &extent, err);
     if (!directory) {
         return -1;
     }
@@ -404,7 +373,7 @@ static void shm_close(void *opened)
     if (state->directory) {
         for (struct waiter waiter = {0}; !is_quiet(state); waiter_pause(&waiter, state->rank)) {
         }
-        atomic_store_explicit(state->handle, 0, memory_order_release);
+        handles_drop(state->handle);
     }
     free(state->wires);
     free(state->bounces);
