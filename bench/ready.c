@@ -156,7 +156,8 @@ static struct layout layout_of(const struct linked *linked, const struct plan *p
                                size_t block_bytes)
 {
     const struct sched *sched = linked->sched;
-    size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked);
+    size_t slice = plan->slice_bytes ? plan->slice_bytes
+                                     : exec_slice(linked, transport_table()[plan->transport]);
     slice += (LAYOUT_GRANULE - slice % LAYOUT_GRANULE) % LAYOUT_GRANULE;
     return (struct layout){.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
                            .nparts = sched->nparts,

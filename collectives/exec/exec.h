@@ -34,7 +34,7 @@ struct exec_spec {
 };
 
 /* A slice that suits the mode: whole chunks where peers read them in place, slot-sized else. */
-size_t exec_slice(const struct linked *linked);
+size_t exec_slice(const struct linked *linked, const struct transport *transport);
 
 /* Opens a handle; every member of the group calls it. Peers' memory is mapped and prefaulted.
  * In place only the larger buffer is looked at, `in` for reduce_scatter and `out` for the others;

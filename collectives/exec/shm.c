@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/engine.h"
 #include "exec/handles.h"
 #include "exec/transport.h"
 
@@ -414,6 +415,15 @@ static int shm_open(const struct wire_spec *spec, struct wire **wires, struct wi
 const struct transport shm_transport = {
     .name = "shm",
     .modes = 1u << WIRE_STAGED | 1u << WIRE_PULL | 1u << WIRE_PUSH | 1u << WIRE_LL,
+    .engine = &host_engine,
+    .suits = {[WIRE_STAGED] = {128 << 10, 4},
+              [WIRE_PULL] = {1 << 20, 6},
+              [WIRE_PUSH] = {1 << 20, 6},
+              [WIRE_LL] = {8 << 10, 8}},
+    .slot_budget = 32 << 20,
+    .granule = LAYOUT_GRANULE,
+    .message_align = 1,
+    .alloc = rank_alloc,
     .absent = shm_absent,
     .open = shm_open,
     .close = shm_close,

@@ -40,9 +40,24 @@ struct wire_spec {
     struct wire_buffers own;
 };
 
+struct engine;
+
 struct transport {
     const char *name;
     unsigned modes;              /* bit per enum wire_mode */
+    bool device;                 /* buffers lie in the memory of GPUs: see device.h */
+    const struct engine *engine; /* what runs programs over its wires */
+    /* What suits it when nobody says otherwise, per enum wire_mode: most bytes of a chunk per pass,
+     * messages of room; and bytes for all slots of a rank. Chunks are cut at multiples of granule,
+     * those of one message lie at multiples of message_align. */
+    struct {
+        size_t slice_bytes;
+        uint32_t depth;
+    } suits[WIRE_MODE_COUNT];
+    size_t slot_budget;
+    uint32_t granule, message_align;
+    /* Memory for scratch, of the kind that the buffers are of: rank_alloc, device_alloc. */
+    void *(*alloc)(struct rank *rk, size_t bytes, struct err *err);
     const char *(*absent)(void); /* why it cannot be used here; NULL: it can */
     /* Opens all wires of one handle; every member of the group calls it with its own list. On
      * success wires[i] belongs to spec->wires[i], and peers[g] holds group rank g's buffers as
@@ -64,6 +79,7 @@ struct transport {
     bool (*released)(struct wire *wire, uint64_t number);
     /* Drives the transport where it does not move by itself; may be NULL. */
     void (*poll)(void *state);
+    /* Transports of devices have none of the six above: their wires are device wires (device.h). */
 };
 
 /* Every transport that was built, NULL-terminated. */
