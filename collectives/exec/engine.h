@@ -49,7 +49,8 @@ struct exec {
     struct wire_buffers own, *peers; /* peers by group rank */
     size_t esize;
     uint64_t passes;
-    bool moved; /* something went on in this progress call */
+    uint64_t started; /* operations so far */
+    bool moved;       /* something went on in this progress call */
     struct msg_log *log;
     size_t nlog, log_cap;
     struct ran *ran; /* of the last operation; NULL without keep_trace */

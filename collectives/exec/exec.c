@@ -35,7 +35,13 @@ void exec_waits(struct exec *exec, uint32_t record, uint64_t pass)
 
 void exec_start(struct exec *exec)
 {
+    exec->started++;
     exec->transport->engine->start(exec);
+}
+
+bool exec_queues(const struct exec *exec)
+{
+    return exec->transport->engine == &gpu_engine;
 }
 
 int exec_progress(struct exec *exec)

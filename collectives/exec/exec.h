@@ -29,6 +29,7 @@ struct exec_spec {
     const struct traffic *traffic; /* .. but this: elements per pair; else NULL; borrowed */
     size_t slice_bytes;            /* most bytes of a chunk per pass; 0: chosen by exec_slice */
     uint32_t depth;  /* messages of room per wire; 0: chosen; raised to linked->least_depth */
+    bool graph;      /* devices: start by launching a graph that was captured once */
     bool keep_log;   /* record every message: see exec_log */
     bool keep_trace; /* record when each step ran: see exec_trace */
 };
@@ -47,10 +48,13 @@ struct exec *exec_open(const struct exec_spec *spec, struct err *err);
  */
 void exec_close(struct exec *exec);
 
-/* Starts one operation; the handle must be idle. */
+/* Starts one operation; the handle must be idle. Where operations are one launch (see
+ * exec_queues) it need not be: the next one is queued behind the last in the device's stream. */
 void exec_start(struct exec *exec);
+bool exec_queues(const struct exec *exec);
 
-/* Moves every lane as far as it goes without waiting. 1: done, 0: not yet. */
+/* Moves every lane as far as it goes without waiting. 1: all that was started is done, 0: not yet.
+ */
 int exec_progress(struct exec *exec);
 
 /* Start and progress until done, waiting as waiter_pause does. */

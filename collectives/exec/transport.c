@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct transport shm_transport;
+extern const struct transport shm_transport, cuda_ipc_transport, cuda_peer_transport;
 
-static const struct transport *const table[] = {&shm_transport, NULL};
+static const struct transport *const table[] = {&shm_transport, &cuda_ipc_transport,
+                                                &cuda_peer_transport, NULL};
 
 const struct transport *const *transport_table(void)
 {

@@ -28,6 +28,14 @@ struct world_spec {
 enum { STATUS_CPUS = 4096 };  /* room for the list of a rank's processors */
 enum { STATUS_HANDLES = 64 }; /* handles a rank may have open at once */
 
+/* The GPU of a rank, as its peers need to know it: see device.h. */
+struct rank_device {
+    int32_t number, pid;
+    uint64_t arena;     /* address in that process */
+    uint8_t handle[64]; /* to open it in another one */
+    char pci[32];
+};
+
 struct rank_status {
     _Alignas(128) _Atomic uint64_t tick; /* goes up with every bit of progress */
     _Atomic uint64_t beat;               /* goes up while the rank is alive in a wait loop */
@@ -41,20 +49,22 @@ struct rank_status {
     _Atomic uint64_t handles[STATUS_HANDLES]; /* wire directories in the extent: see shm.c */
     char cpus[STATUS_CPUS];                   /* processors, see place.h; "": not bound */
     char what[128];                           /* e.g. "allreduce ring, 1048576 B"; see rank_says */
+    struct rank_device device;
 };
 
 struct rank {
     uint32_t rank, nranks;
     struct world *world;
     struct rank_status *status;
-    bool crowded;      /* more ranks than cores: yield early */
-    uint64_t barriers; /* barriers passed */
-    size_t used;       /* bytes handed out of the own extent */
-    int control_fd;    /* pipe to the launcher, -1 if none */
-    int fault;         /* planted fault (launch_fault): 0 none, */
-    uint64_t fault_at; /* after this many calls */
-    uint64_t faults;   /* calls so far */
-    void *user;        /* the program's own */
+    bool crowded;          /* more ranks than cores: yield early */
+    uint64_t barriers;     /* barriers passed */
+    size_t used;           /* bytes handed out of the own extent */
+    int control_fd;        /* pipe to the launcher, -1 if none */
+    int fault;             /* planted fault (launch_fault): 0 none, */
+    uint64_t fault_at;     /* after this many calls */
+    uint64_t faults;       /* calls so far */
+    void *user;            /* the program's own */
+    struct device *device; /* its GPU, NULL: none; see device.h */
 };
 
 /* Bytes that new shared memory may take now: the least of MemAvailable and of what every cgroup

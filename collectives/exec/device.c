@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The GPU of a rank: see device.h. What the peers must know of it stands in the rank's status. */
+#include "exec/device.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { ALIGN = 256, ARENA_UNIT = 2 << 20 /* CUDA IPC maps whole pages of this size */ };
+
+/* ---- errors ---- */
+
+void device_must(struct rank *rk, int error, const char *what)
+{
+    if (!error) return;
+    const struct gpu *gpu = rk->device->gpu;
+    fprintf(stderr, "collbench: rank %u, device %d, %s: %s (%s)\n", rk->rank, rk->device->number,
+            what, gpu->error_name(error), gpu->error_text(error));
+    _exit(1);
+}
+
+bool device_done(struct rank *rk, void *stream, const char *what)
+{
+    bool done = false;
+    device_must(rk, rk->device->gpu->stream_done(stream, &done), what);
+    if (!done && world_aborted(rk->world)) *(volatile uint32_t *)rk->device->stop = 1;
+    return done;
+}
+
+void device_sync(struct rank *rk, const char *what)
+{
+    for (struct waiter waiter = {0}; !device_done(rk, rk->device->stream, what);
+         waiter_pause(&waiter, rk)) {
+    }
+}
+
+void device_copy(struct rank *rk, void *dst, const void *src, size_t bytes)
+{
+    if (bytes > 0) device_must(rk, rk->device->gpu->copy(dst, src, bytes), "copying memory");
+}
+
+/* ---- life ---- */
+
+int device_fit(uint32_t nranks, bool oversubscribe, const struct gpu **gpu, struct err *err)
+{
+    int devices;
+    const char *why;
+    *gpu = gpu_devices(&devices, &why);
+    if (!*gpu) return err_add(err, ERR_USAGE, "%s", why);
+    if (nranks > (uint32_t)devices && !oversubscribe) {
+        return err_add(err, ERR_USAGE,
+                       "%u ranks need as many GPUs, but there are %d; use --ranks %d, or "
+                       "--oversubscribe to let ranks share GPUs",
+                       nranks, devices, devices);
+    }
+    return 0;
+}
+
+/* Fills in what the peers must know, in the own status. */
+static int tell(struct rank *rk, struct err *err)
+{
+    struct device *device = rk->device;
+    struct rank_device *said = &rk->status->device;
+    const struct gpu *gpu = device->gpu;
+    struct gpu_info info;
+    if (gpu_check(gpu, gpu->info(device->number, &info), err, "asking device %d", device->number) ||
+        gpu_check(gpu, gpu->ipc_get(device->arena, said->handle), err,
+                  "a handle for the memory of device %d", device->number)) {
+        return -1;
+    }
+    said->number = device->number;
+    said->arena = (uint64_t)(uintptr_t)device->arena;
+    said->pid = getpid();
+    snprintf(said->pci, sizeof said->pci, "%s", info.pci);
+    return 0;
+}
+
+static int allocate(struct rank *rk, size_t bytes, struct err *err)
+{
+    struct device *device = rk->device;
+    const struct gpu *gpu = device->gpu;
+    struct gpu_info info;
+    device->bytes = (bytes + ARENA_UNIT - 1) / ARENA_UNIT * ARENA_UNIT;
+    if (gpu_check(gpu, gpu->info(device->number, &info), err, "asking device %d", device->number))
+        return -1;
+    if (device->bytes < bytes || device->bytes > info.free_bytes) {
+        return err_add(
+            err, ERR_USAGE, "rank %u needs %zu MiB on device %d, where %zu of %zu MiB are free",
+            rk->rank, device->bytes >> 20, device->number, info.free_bytes >> 20, info.bytes >> 20);
+    }
+    void *arena, *stop, *stop_device;
+    if (gpu_check(gpu, gpu->alloc(&arena, device->bytes), err, "%zu MiB on device %d",
+                  device->bytes >> 20, device->number)) {
+        return -1;
+    }
+    device->arena = arena;
+    if (gpu_check(gpu, gpu->host_alloc(&stop, sizeof *device->stop), err, "pinned memory")) {
+        return -1;
+    }
+    device->stop = stop;
+    *device->stop = 0;
+    if (gpu_check(gpu, gpu->host_device(stop, &stop_device), err, "pinned memory")) return -1;
+    device->stop_device = stop_device;
+    return gpu_check(gpu, gpu->stream_new(&device->stream), err, "a stream");
+}
+
+static uint32_t count_sharers(const struct rank *rk)
+{
+    uint32_t sharers = 0;
+    for (uint32_t r = 0; r < rk->nranks; r++) {
+        const struct rank_device *theirs = &world_status(rk->world, r)->device;
+        sharers += theirs->pid == getpid() && theirs->number == rk->device->number;
+    }
+    return sharers;
+}
+
+int device_open(struct rank *rk, size_t bytes, struct err *err)
+{
+    int devices;
+    const char *why;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* before the first call: see exec_copy.c */
+    const struct gpu *gpu = gpu_devices(&devices, &why);
+    if (!gpu) return err_add(err, ERR_USAGE, "%s", why);
+    struct device *device = rk->device = mem_calloc(1, sizeof *device);
+    *device = (struct device){.gpu = gpu,
+                              .rank = rk,
+                              .number = (int)(rk->rank % (uint32_t)devices),
+                              .arenas = mem_calloc(rk->nranks, sizeof *device->arenas)};
+    if (gpu_check(gpu, gpu->use(device->number), err, "device %d", device->number) ||
+        allocate(rk, bytes, err) || tell(rk, err)) {
+        return -1; /* the run ends */
+    }
+    rank_barrier(rk);
+    device->arenas[rk->rank] = device->arena;
+    device->sharers = count_sharers(rk);
+    return 0;
+}
+
+void device_close(struct rank *rk)
+{
+    struct device *device = rk->device;
+    if (!device) return;
+    const struct gpu *gpu = device->gpu;
+    if (device->stream) { /* it was opened: so it was on all ranks */
+        for (uint32_t r = 0; r < rk->nranks; r++) {
+            bool mapped = device->arenas[r] &&
+                          world_status(rk->world, r)->device.pid != rk->status->device.pid;
+            if (mapped) gpu->ipc_close(device->arenas[r]);
+        }
+        rank_barrier(rk); /* nobody maps what is freed now */
+        gpu->stream_free(device->stream);
+    }
+    if (device->stop) gpu->host_free(device->stop);
+    if (device->arena) gpu->free(device->arena);
+    free(device->arenas);
+    free(device);
+    rk->device = NULL;
+}
+
+/* ---- memory ---- */
+
+void *device_alloc(struct rank *rk, size_t bytes, struct err *err)
+{
+    struct device *device = rk->device;
+    size_t left = device->bytes - device->used, need = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (need < bytes || need > left) {
+        err_add(err, ERR_USAGE,
+                "rank %u needs %zu B of its memory on device %d, but %zu B are free", rk->rank,
+                bytes, device->number, left);
+        return NULL;
+    }
+    device->used += need;
+    return device->arena + device->used - need;
+}
+
+size_t device_mark(const struct rank *rk)
+{
+    return rk->device ? rk->device->used : 0;
+}
+
+void device_rewind(struct rank *rk, size_t mark)
+{
+    if (rk->device) rk->device->used = mark;
+}
+
+/* ---- peers ---- */
+
+int device_number(const struct rank *rk, uint32_t rank)
+{
+    return world_status(rk->world, rank)->device.number;
+}
+
+bool device_direct(const struct rank *rk, uint32_t one, uint32_t other)
+{
+    int a = device_number(rk, one), b = device_number(rk, other);
+    if (a == b) return true;
+    const struct gpu *gpu = rk->device->gpu;
+    bool there = false, back = false;
+    return !gpu->can_peer(a, b, &there) && !gpu->can_peer(b, a, &back) && there && back;
+}
+
+uint8_t *device_arena(struct rank *rk, uint32_t rank, struct err *err)
+{
+    struct device *device = rk->device;
+    const struct gpu *gpu = device->gpu;
+    const struct rank_device *theirs = &world_status(rk->world, rank)->device;
+    if (device->arenas[rank]) return device->arenas[rank];
+    if (theirs->number != device->number &&
+        gpu_check(gpu, gpu->enable_peer(theirs->number), err, "peer access from device %d to %d",
+                  device->number, theirs->number)) {
+        return NULL;
+    }
+    void *arena = (void *)(uintptr_t)theirs->arena; /* of a rank in this process */
+    if (theirs->pid != getpid() && gpu_check(gpu, gpu->ipc_open(theirs->handle, &arena), err,
+                                             "rank %u maps the memory of rank %u on device %d",
+                                             rk->rank, rank, theirs->number)) {
+        return NULL;
+    }
+    return device->arenas[rank] = arena;
+}
+
+void device_indirect(const struct rank *rk, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t a = 0; a < rk->nranks; a++) {
+        for (uint32_t b = a + 1; b < rk->nranks; b++) {
+            if (device_direct(rk, a, b)) continue;
+            if (used + 32 > size) {
+                snprintf(text + used, size - used, " ...");
+                return;
+            }
+            used += (size_t)snprintf(text + used, size - used, "%s%u-%u", used ? " " : "", a, b);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The GPU of a rank: one allocation (the arena) from which buffers, scratch and wires are cut, so
+ * that one handle opens all of it to a peer; a stream; and the words that the host shares with
+ * kernels. Ranks with peer access (NVLink, PCIe) to each other map each other's arenas; between
+ * the others wires lie in pinned memory of the host. */
+#pragma once
+
+#include "exec/transport.h"
+#include "exec/world.h"
+#include "kernels/gpu.h"
+
+struct device {
+    const struct gpu *gpu;
+    struct rank *rank;
+    int number; /* of the device, as the CUDA runtime counts */
+    void *stream;
+    uint8_t *arena;
+    size_t bytes, used;
+    uint8_t **arenas; /* per world rank: as mapped here; NULL: not yet */
+    uint32_t *stop;   /* pinned: not 0 makes waiting kernels end */
+    uint32_t *stop_device;
+    uint32_t sharers; /* ranks of this process on this device */
+};
+
+/* A device wire beside the plain one: what the transports of devices open. */
+struct device_wire {
+    struct wire wire;
+    struct gpu_wire gpu; /* addresses as the own device sees them */
+    int peer_device;     /* the number of the peer's device; -1: through the host */
+};
+
+/* How many ranks a run may have: as many as devices, unless several may share one. 0, or -1 with
+ * both numbers (ERR_USAGE); *gpu is the table. */
+int device_fit(uint32_t nranks, bool oversubscribe, const struct gpu **gpu, struct err *err);
+
+/* Gives the rank device `rank mod devices` with an arena of `bytes`; all ranks of the world call
+ * it. Refuses, with need and free, what the device has not. 0 or -1. */
+int device_open(struct rank *rk, size_t bytes, struct err *err);
+
+/* Gives it back; all ranks call it. Nothing when there is none. */
+void device_close(struct rank *rk);
+
+/* `bytes` of the arena (at multiples of 256 B); NULL with need and free when it is used up.
+ * device_mark and device_rewind free everything allocated since. */
+void *device_alloc(struct rank *rk, size_t bytes, struct err *err);
+size_t device_mark(const struct rank *rk);
+void device_rewind(struct rank *rk, size_t mark);
+
+/* Whether two ranks reach each other's memory: on one device, or with peer access both ways. */
+bool device_direct(const struct rank *rk, uint32_t one, uint32_t other);
+
+/* A world rank's arena as this rank sees it: opened on the first call. NULL with the sentence. */
+uint8_t *device_arena(struct rank *rk, uint32_t rank, struct err *err);
+
+/* The number of a world rank's device. */
+int device_number(const struct rank *rk, uint32_t rank);
+
+/* Waits until the stream has done all; a failure of the device ends the process with a sentence,
+ * as nothing can be said about its memory any more. `what` was being done. */
+void device_sync(struct rank *rk, const char *what);
+
+/* The same without waiting: whether it has. */
+bool device_done(struct rank *rk, void *stream, const char *what);
+
+/* When error is not 0: says "rank N, WHAT: ERROR" and ends the process with status 1. */
+void device_must(struct rank *rk, int error, const char *what);
+
+/* A copy between any memories, over when it returns. */
+void device_copy(struct rank *rk, void *dst, const void *src, size_t bytes);
+
+/* Text for the header: the pairs of ranks that go through the host, "" when there are none, e.g.
+ * "0-2 0-3 1-2 1-3"; at most `size` characters, "..." at the end when there are more. */
+void device_indirect(const struct rank *rk, char *text, size_t size);
