@@ -102,34 +102,12 @@ uint16_t bf16_from_float(float value)
 
 float narrow_to_float(enum dtype dtype, uint32_t bits)
 {
-    switch (dtype) {
-    case DT_HALF:
-        return widened(format_half, bits);
-    case DT_F8E4M3:
-        return widened(format_e4m3, bits);
-    case DT_F8E5M2:
-        return widened(format_e5m2, bits);
-    case DT_BFLOAT16:
-        return bits_float(bits << 16);
-    default:
-        return dtype == DT_FLOAT ? bits_float(bits) : 0;
-    }
+    return narrow_value(dtype, bits);
 }
 
 uint32_t narrow_from_float(enum dtype dtype, float value)
 {
-    switch (dtype) {
-    case DT_HALF:
-        return narrowed(format_half, value);
-    case DT_F8E4M3:
-        return narrowed(format_e4m3, value);
-    case DT_F8E5M2:
-        return narrowed(format_e5m2, value);
-    case DT_BFLOAT16:
-        return bf16_bits(value);
-    default:
-        return dtype != DT_FLOAT ? 0 : value == value ? float_bits(value) : FLOAT_NAN_BITS;
-    }
+    return narrow_bits(dtype, value);
 }
 
 /* ---- versions ------------------------------------------------------------------------------- */

@@ -103,6 +103,16 @@ uint16_t bf16_from_float(float value);
 float narrow_to_float(enum dtype dtype, uint32_t bits);
 uint32_t narrow_from_float(enum dtype dtype, float value);
 
+/* `count` elements of one type to another; dst and src do not overlap, are aligned to the element
+ * and may be NULL when count is 0. Cannot fail. Everything is rounded once:
+ *
+ *   to a float type  to nearest even; half, bfloat16 and float overflow to infinity, f8e4m3 and
+ *                    f8e5m2 saturate, from an infinity too; any NaN becomes the type's one above
+ *   float to integer truncated towards zero; what lies beyond the range becomes its end, NaN 0
+ *   integer to integer  wraps: the low bits, of negative numbers with the sign above
+ *   the same type    a copy, all bits unchanged */
+void kernels_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t count);
+
 #ifdef __cplusplus
 }
 #endif
