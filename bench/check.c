@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/device.h"
+
 enum { PIECE = 4 << 20 };       /* elements */
 enum { SHARES_PER_CHUNK = 16 }; /* positions per group of active ranks that make a chunk "long" */
 
@@ -36,23 +38,89 @@ static size_t own_elements(const struct check *check, enum buf buf)
     return (buf == BUF_IN ? row->in_bytes : row->out_bytes) / dtype_bytes(row->dtype);
 }
 
+/* ---- the three things done to data, in the memory of the host or of a GPU ---- */
+
+static struct gpu_data data_of(const struct check *check, uint32_t rank, uint64_t first,
+                               uint64_t salt)
+{
+    return (struct gpu_data){.dtype = check->row->dtype,
+                             .op = plan_data_op(check->plan, check->row),
+                             .nranks = check->plan->nranks,
+                             .rank = rank,
+                             .first = first,
+                             .salt = salt};
+}
+
+static void poison(const struct check *check, void *at, size_t bytes, uint64_t salt)
+{
+    struct device *device = check->rk->device;
+    if (!check->bad) {
+        data_poison(at, bytes, salt);
+        return;
+    }
+    device_must(check->rk, device->gpu->poison(at, bytes, salt, device->stream), "poisoning");
+    device_sync(check->rk, "poisoning");
+}
+
+static void fill(const struct check *check, void *at, const struct gpu_data *data, size_t count)
+{
+    struct device *device = check->rk->device;
+    if (!check->bad) {
+        data_fill(at, data->dtype, data->op, data->nranks, data->rank, data->first, count,
+                  data->salt);
+        return;
+    }
+    device_must(check->rk, device->gpu->fill(at, data, count, device->stream), "filling");
+    device_sync(check->rk, "filling");
+}
+
+static size_t compare(const void *at, const struct gpu_data *data, bool reduced, size_t count,
+                      struct data_bad *bad)
+{
+    return reduced ? data_check_reduced(at, data->dtype, data->op, data->nranks, data->first, count,
+                                        data->salt, bad)
+                   : data_check_copy(at, data->dtype, data->op, data->nranks, data->rank,
+                                     data->first, count, data->salt, bad);
+}
+
+/* Wrong elements; the lowest one in *bad. */
+static size_t wrong_of(const struct check *check, const uint8_t *at, const struct gpu_data *data,
+                       bool reduced, size_t count, struct data_bad *bad)
+{
+    struct device *device = check->rk->device;
+    if (!check->bad) return compare(at, data, reduced, count, bad);
+    *check->bad = (struct gpu_bad){0, UINT64_MAX};
+    device_must(check->rk,
+                device->gpu->check(at, data, reduced, count, check->bad_device, device->stream),
+                "checking");
+    device_sync(check->rk, "checking");
+    if (check->bad->count == 0) return 0;
+    uint64_t element; /* the host says what was expected */
+    size_t esize = dtype_bytes(data->dtype), index = check->bad->lowest;
+    struct gpu_data one = *data;
+    one.first += index;
+    device_copy(check->rk, &element, at + index * esize, esize);
+    compare(&element, &one, reduced, 1, bad);
+    bad->index = index;
+    return check->bad->count;
+}
+
+/* ---- a call ---- */
+
 void check_fill(const struct check *check, uint64_t salt)
 {
-    const struct plan *plan = check->plan;
-    const struct plan_row *row = check->row;
-    uint32_t rank = check->me;
-    size_t esize = dtype_bytes(row->dtype);
+    size_t esize = dtype_bytes(check->row->dtype);
     for (size_t done = 0, n; done < check->places.bytes; done += n) {
         n = piece_of(check->places.bytes - done);
-        data_poison(check->memory + done, n, salt);
+        poison(check, check->memory + done, n, salt);
         rank_tick(check->rk);
     }
     size_t count = own_elements(check, BUF_IN);
     uint8_t *in = check->memory + check->places.in;
     for (size_t done = 0, n; done < count; done += n) {
         n = piece_of(count - done);
-        data_fill(in + done * esize, row->dtype, plan_data_op(plan, row), plan->nranks, rank, done,
-                  n, salt);
+        struct gpu_data data = data_of(check, check->me, done, salt);
+        fill(check, in + done * esize, &data, n);
         rank_tick(check->rk);
     }
 }
@@ -62,18 +130,13 @@ void check_fill(const struct check *check, uint64_t salt)
 static void check_elements(const struct check *check, const uint8_t *at, size_t base, size_t count,
                            const struct promise *promise, uint64_t first, bool input, uint64_t salt)
 {
-    const struct plan *plan = check->plan;
     struct board_place *place = board_place(check->rk->world, check->rk->rank);
-    enum dtype dtype = check->row->dtype;
-    enum redop op = plan_data_op(plan, check->row);
     for (size_t done = 0, n; done < count; done += n) {
         n = piece_of(count - done);
-        const uint8_t *piece = at + done * dtype_bytes(dtype);
+        struct gpu_data data = data_of(check, promise->rank, first + done, salt);
         struct data_bad bad;
-        size_t wrong = promise->all ? data_check_reduced(piece, dtype, op, plan->nranks,
-                                                         first + done, n, salt, &bad)
-                                    : data_check_copy(piece, dtype, op, plan->nranks, promise->rank,
-                                                      first + done, n, salt, &bad);
+        size_t wrong =
+            wrong_of(check, at + done * dtype_bytes(data.dtype), &data, promise->all, n, &bad);
         if (wrong && place->wrong == 0) {
             bad.index += base + done;
             place->bad = bad;

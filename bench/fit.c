@@ -11,10 +11,13 @@
 #include "bench/repeat.h"
 #include "bench/trace.h"
 #include "exec/launch.h"
+#include "exec/transport.h"
+#include "kernels/gpu.h"
 
 enum { RANKS_LEAST = 2, RANKS_MOST = 8 };
 enum { MPI_BYTES = 64 << 20 };    /* of the library itself, per rank */
 enum { EXTENT_SLACK = 16 << 20 }; /* address space alone, beside twice what is counted */
+enum { DEVICE_SLACK = 4 << 20, DEVICE_HOST_BYTES = 1 << 20 }; /* ranks on GPUs */
 
 void fitted_release(struct fitted *fitted)
 {
@@ -49,6 +52,7 @@ static int need_of_sizes(const struct plan *plan, uint32_t dtype_at, uint32_t al
             struct ready_bytes bytes = ready_bytes(ready, plan, &row);
             if (bytes.all > most->all) most->all = bytes.all;
             if (bytes.shared > most->shared) most->shared = bytes.shared;
+            if (bytes.handle > most->handle) most->handle = bytes.handle;
         }
     }
     return 0;
@@ -75,18 +79,25 @@ static size_t rivals_bytes(const struct plan *plan)
 /* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
  * are large themselves; then, if those fit in `limit`, by everything. */
 static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
-                     struct world_spec *spec, struct err *err)
+                     struct world_spec *spec, size_t *device_bytes, struct err *err)
 {
     *spec = (struct world_spec){.nranks = plan_world(plan), .blob_bytes = board_blob_bytes(plan)};
-    spec->resident_bytes = plan_touched(plan, 0) + rivals_bytes(plan);
+    spec->resident_bytes = plan->device ? 0 : plan_touched(plan, 0) + rivals_bytes(plan);
     if (world_need(spec) > limit) return 0;
-    struct ready_bytes most = {0, 0};
+    struct ready_bytes most = {0, 0, 0};
     for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++) {
         for (uint32_t algo_at = 0; algo_at < plan->nalgos; algo_at++) {
             if (need_of_sizes(plan, dtype_at, algo_at, set, &most, err)) return -1;
         }
     }
     spec->resident_bytes = most.all + rivals_bytes(plan);
+    if (plan->device) { /* of the host's memory only directories, and wires without peer access */
+        *device_bytes = most.all < SIZE_MAX - DEVICE_SLACK ? most.all + DEVICE_SLACK : SIZE_MAX;
+        size_t handle = plan->apart ? most.handle : 0;
+        spec->resident_bytes = DEVICE_HOST_BYTES + handle;
+        spec->extent_bytes = handle < SIZE_MAX / 4 ? 2 * handle + EXTENT_SLACK : SIZE_MAX / 2;
+        return 0;
+    }
     if (plan->mode == MODE_REPEAT) spec->resident_bytes += repeat_bytes(plan);
     if (plan->mode == MODE_TRACE && add_trace(plan, set, spec, err)) return -1;
     spec->extent_bytes = most.shared < SIZE_MAX / 4 ? 2 * most.shared + EXTENT_SLACK : SIZE_MAX / 2;
@@ -106,7 +117,7 @@ static int largest_size(const struct plan *plan, struct ready_set *set, size_t l
     for (uint64_t size = 0; !bad && (!*fits || low + 1 < high); size = low + (high - low) / 2) {
         struct world_spec spec;
         trial->sweep = (struct sweep){.min = size, .max = size};
-        bad = plan_need(trial, set, limit, &spec, err);
+        bad = plan_need(trial, set, limit, &spec, &trial->device_bytes, err);
         bool fit_now = world_need(&spec) <= limit;
         if (size == 0 && !fit_now) break;
         *fits = true;
@@ -138,6 +149,15 @@ static int refuse(const struct fitted *fitted, size_t limit, struct ready_set *s
     return -1;
 }
 
+/* A transport of GPUs: one rank on each. */
+static bool wants_devices(const struct request *request)
+{
+    struct err none = ERR_INIT;
+    const struct transport *transport = transport_find(request->transport, &none);
+    err_release(&none);
+    return transport && transport->device;
+}
+
 int fit(const struct request *request, const struct opts *opts, const struct coll *coll,
         struct fitted *fitted, struct err *err)
 {
@@ -146,6 +166,9 @@ int fit(const struct request *request, const struct opts *opts, const struct col
                                        request->nodes || request->schedule,
                               .available = memory_available()};
     fitted->wanted = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
+    int devices = 0;
+    const char *why;
+    if (wants_devices(request) && gpu_devices(&devices, &why)) fitted->wanted = (uint32_t)devices;
     if (fitted->asked) fitted->wanted = (uint32_t)request->nranks;
     size_t limit = fitted->asked ? fitted->available : fitted->available / 2;
     for (uint32_t nranks = fitted->wanted;; nranks--) {
@@ -153,7 +176,10 @@ int fit(const struct request *request, const struct opts *opts, const struct col
         free(fitted->plan);
         fitted->plan = request_plan(request, opts, coll, nranks, err);
         if (!fitted->plan) return -1;
-        if (plan_need(fitted->plan, &fitted->ready, limit, &fitted->spec, err)) return -1;
+        if (plan_need(fitted->plan, &fitted->ready, limit, &fitted->spec,
+                      &fitted->plan->device_bytes, err)) {
+            return -1;
+        }
         if (world_need(&fitted->spec) <= limit) return 0;
         if (fitted->asked || nranks <= RANKS_LEAST) break;
     }

@@ -188,6 +188,13 @@ static void note_contest(struct out *out, const struct plan *plan)
                  "bootstrap); verdict on own",
                  plan->shared && !plan->cold ? ", in our buffers and in MPI_Alloc_mem's," : "");
         break;
+    case CONTEST_NCCL:
+        out_note(out,
+                 "against NCCL: samples in turns, in the same processes and streams, by the same "
+                 "events; of its calls in our buffers and in registered ones of ncclMemAlloc the "
+                 "better one of each row; ratio = p50 of NCCL / p50 of own, 95 %% interval low to "
+                 "high (paired block bootstrap); verdict on own");
+        break;
     case CONTEST_GROUPS:
         out_note(out,
                  "%u groups of %u ranks: one group alone, then all together, in turns; ratio "
@@ -209,7 +216,7 @@ static void note_contest(struct out *out, const struct plan *plan)
                  units_time((char[UNITS_TEXT]){0}, (double)plan->skew_ns / 1e9));
         break;
     }
-    static const char *const names[] = {"none", "mpi", "groups", "overlap", "skew"};
+    static const char *const names[] = {"none", "mpi", "nccl", "groups", "overlap", "skew"};
     out_meta(out, "compared_with", out_text(names[plan->contest]));
     out_meta(out, "ngroups", out_uint(plan->ngroups));
 }

@@ -103,7 +103,8 @@ static int run_side(struct measure *measure, const struct plan_row *row, bool in
     struct side side;
     if (side_open(&side, bench, row, in_place, false)) return -1;
     struct timing timing = {.side = &side, .facts = &measure->facts};
-    timing.series[SERIES_OWN].runner = (struct runner){side_operate, &side};
+    struct runner own = side_runner(&side);
+    timing.series[SERIES_OWN].runner = own;
     struct result results[NSERIES];
     describe(measure, &side, results);
     rival_meet(&measure->rival, &timing);
@@ -111,7 +112,6 @@ static int run_side(struct measure *measure, const struct plan_row *row, bool in
     timing_open(&timing);
     /* All rounds but the last come first, the last one comes behind the timed operations. */
     struct wrong wrongs[NSERIES] = {{0}};
-    struct runner own = {side_operate, &side};
     uint64_t before = side.rounds ? side.rounds - 1 : 0, wrong = 0, others = 0;
     if (side.rounds) {
         others = rival_check(&measure->rival, side.rounds, &wrongs[SERIES_OTHER]);

@@ -13,6 +13,7 @@
 #include "bench/timing.h"
 #include "bench/trace.h"
 #include "bench/wiring.h"
+#include "exec/device.h"
 #include "exec/launch.h"
 #include "exec/place.h"
 #include "exec/transport.h"
@@ -26,7 +27,8 @@ enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
 
 static const char *const rank_choices[] = {"processes", "threads", NULL};
 static const char *const cadence_choices[] = {"back-to-back", "isolated", NULL};
-static const char *const vs_choices[] = {"nothing", "mpi", NULL};
+static const char *const vs_choices[] = {"nothing", "mpi", "nccl", NULL};
+enum { VS_NOTHING, VS_MPI, VS_NCCL };
 static const char *const order_choices[] = {"shuffled", "listed", NULL};
 
 #define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
@@ -92,6 +94,10 @@ static const struct opts_row rows[] = {
         "where inputs and outputs lie: in memory that peers can map, or not",
         .choices = buffer_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
+    ROW("oversubscribe", 0, OPTS_FLAG, oversubscribe, NULL, NULL,
+        "transports of GPUs: more ranks than GPUs, which they share; for checking, not for timing"),
+    ROW("cudagraph", 'G', OPTS_UINT, cudagraph, "0", "N",
+        "cuda-ipc: 1 or more launches each operation as a CUDA graph", .max = UINT32_MAX),
     ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
@@ -179,11 +185,10 @@ static const struct opts_row rows[] = {
     FIXED(1, "ngpus", 'g', "1"),
     FIXED(2, "parallel_init", 'p', "0"),
     FIXED(3, "blocking", 'z', "0"),
-    FIXED(4, "cudagraph", 'G', "0"),
-    FIXED(5, "report_cputime", 'C', "0"),
-    FIXED(6, "local_register", 'R', "0"),
-    FIXED(7, "unalign", 'u', "0"),
-    FIXED(8, "stream_null", 'y', "0"),
+    FIXED(4, "report_cputime", 'C', "0"),
+    FIXED(5, "local_register", 'R', "0"),
+    FIXED(6, "unalign", 'u', "0"),
+    FIXED(7, "stream_null", 'y', "0"),
     {.name = NULL},
 };
 
@@ -197,11 +202,10 @@ static const struct {
     {"ngpus", 1, "a rank is a process or thread on cores; --ranks N starts several"},
     {"parallel_init", 0, "ranks always start in parallel"},
     {"blocking", 0, "see --cadence isolated"},
-    {"cudagraph", 0, "there are no GPU graphs on this transport"},
     {"report_cputime", 0, "the time is that of the wall clock"},
     {"local_register", 0, "there is no memory to register; see --buffers"},
     {"unalign", 0, "buffers are aligned"},
-    {"stream_null", 0, "there are no streams on this transport"},
+    {"stream_null", 0, "a rank on a GPU has a stream of its own"},
 };
 
 static void check_fixed(const struct request *request, struct err *err)
@@ -490,12 +494,57 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
     return plan;
 }
 
+/* What ranks on GPUs do not do, and what needs GPUs. */
+static void check_device(struct plan *plan, const struct request *request, struct err *err)
+{
+    const char *name = transport_table()[plan->transport]->name;
+    const struct gpu *gpu;
+    char pairs[128];
+    const struct {
+        bool asked;
+        const char *what;
+    } none[] = {{request->trace, "--trace"},
+                {request->overlap, "--overlap"},
+                {request->groups, "--groups"},
+                {request->cold, "--cold"},
+                {request->skew_s > 0, "--skew"},
+                {request->vs == VS_MPI, "--vs mpi"},
+                {request->repeat_check, "--repeat-check"}};
+    for (size_t i = 0; plan->device && i < sizeof none / sizeof *none; i++) {
+        if (!none[i].asked) continue;
+        err_add(err, ERR_USAGE, "%s is for ranks on processors, not for --transport %s: use shm",
+                none[i].what, name);
+    }
+    if (!plan->device) {
+        if (plan->graph || plan->oversubscribe || request->vs == VS_NCCL) {
+            err_add(err, ERR_USAGE, "%s is for transports of GPUs, not for --transport %s: %s",
+                    plan->graph           ? "--cudagraph (-G)"
+                    : plan->oversubscribe ? "--oversubscribe"
+                                          : "--vs nccl",
+                    name, "use cuda-ipc or cuda-peer");
+        }
+        return;
+    }
+    if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
+    plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
+    if (plan->apart && plan->wire == WIRE_PULL) {
+        err_add(err, ERR_USAGE,
+                "--wire pull needs peer access between all pairs of GPUs, which ranks %s do not "
+                "have: use --wire staged or ll",
+                pairs);
+    }
+}
+
 static void plan_transport(struct plan *plan, const struct request *request, struct err *err)
 {
     struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
     plan->transport = wiring.transport;
     plan->wire = wiring.wire;
     plan->shared = wiring.shared;
+    plan->device = wiring.device;
+    plan->oversubscribe = request->oversubscribe;
+    plan->graph = request->cudagraph > 0;
+    if (!err->count) check_device(plan, request, err);
 }
 
 static void plan_root(struct plan *plan, const struct request *request, struct err *err)
@@ -617,11 +666,12 @@ static void plan_measuring(struct plan *plan, const struct request *request,
 static void plan_aim(struct plan *plan, const struct request *request)
 {
     plan->mode = request->trace ? MODE_TRACE : request->repeat_check ? MODE_REPEAT : MODE_TIME;
-    plan->contest = request->vs           ? CONTEST_MPI
-                    : request->groups     ? CONTEST_GROUPS
-                    : request->overlap    ? CONTEST_OVERLAP
-                    : request->skew_s > 0 ? CONTEST_SKEW
-                                          : CONTEST_NONE;
+    plan->contest = request->vs == VS_MPI    ? CONTEST_MPI
+                    : request->vs == VS_NCCL ? CONTEST_NCCL
+                    : request->groups        ? CONTEST_GROUPS
+                    : request->overlap       ? CONTEST_OVERLAP
+                    : request->skew_s > 0    ? CONTEST_SKEW
+                                             : CONTEST_NONE;
     plan->ngroups = request->ngroups ? (uint32_t)request->ngroups : 1;
     plan->looks = request->looks;
     plan->skew_ns = (uint64_t)(request->skew_s * 1e9);

@@ -6,7 +6,7 @@
 #include "base/opts.h"
 #include "bench/plan.h"
 
-enum { NFIXED = 9 };
+enum { NFIXED = 8 };
 
 /* What the user wrote; fields are explained by the help texts of the table. */
 struct request {
@@ -20,7 +20,9 @@ struct request {
     const char *nodes, *matrix, *schedule;
     double imbalance;
     uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */
-    bool in_place, out_of_place, overwrite, list, version, overlap, cold, timestamps, repeat_check;
+    bool oversubscribe, in_place, out_of_place, overwrite, list, version, overlap, cold, timestamps,
+        repeat_check;
+    uint64_t cudagraph;
     uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */
 };
 

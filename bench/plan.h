@@ -25,6 +25,7 @@ enum mode { MODE_TIME, MODE_TRACE, MODE_REPEAT };
 enum contest {
     CONTEST_NONE,
     CONTEST_MPI,     /* the MPI library's call */
+    CONTEST_NCCL,    /* NCCL's call */
     CONTEST_GROUPS,  /* one group alone, then all groups at once */
     CONTEST_OVERLAP, /* the operation alone, then beside compute */
     CONTEST_SKEW,    /* all ranks on time, then one of them late */
@@ -50,6 +51,11 @@ struct plan {
     uint32_t depth;           /* 0: chosen by the executor */
     uint32_t transport;       /* number in transport_table() */
     bool shared;              /* buffers that peers may map */
+    bool device;              /* buffers lie in the memory of GPUs, */
+    bool oversubscribe;       /* .. which ranks may share, */
+    bool apart;               /* .. some pairs of them without peer access; */
+    bool graph;               /* .. operations are launched as graphs */
+    size_t device_bytes;      /* .. memory that each rank needs there; set by fit */
     bool threads;             /* ranks are threads */
     bool place[NPLACES];      /* placements to run */
     uint64_t warmup;          /* operations before the timed ones */

@@ -6,15 +6,17 @@
 
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "kernels/gpu.h"
 #include "sched/layout.h"
 #include "sched/msccl.h"
 #include "sched/verify.h"
 
 enum {
-    LL_MOST = 256,      /* bytes of a chunk up to which auto takes LL wires, */
-    STAGED_MOST = 2048, /* and of a call up to which it stages what could be pulled, */
-    ROOTED_MOST = 8192, /* .. of one with a root; all measured on 2 cores: README */
-    GUESS_DEPTH = 8,    /* messages of room per wire: at least what the executor takes by itself */
+    LL_MOST = 256,             /* bytes of a chunk up to which auto takes LL wires, */
+    STAGED_MOST = 2048,        /* and of a call up to which it stages what could be pulled, */
+    ROOTED_MOST = 8192,        /* .. of one with a root; all measured on 2 cores: README */
+    DEVICE_LL_MOST = 32 << 10, /* the first on GPUs: where NCCL leaves LL; not measured */
+    GUESS_DEPTH = 8, /* messages of room per wire: at least what the executor takes by itself */
     WIRE_BYTES = 1024,
     PAGE = 4096,
 };
@@ -34,7 +36,14 @@ void ready_release(struct ready_set *set)
 static enum wire_mode wire_of(const struct plan *plan, const struct plan_row *row, uint32_t nparts)
 {
     if (plan->wire >= 0) return (enum wire_mode)plan->wire;
-    if (row->longest_bytes / nparts <= LL_MOST) return WIRE_LL;
+    unsigned modes = transport_table()[plan->transport]->modes;
+    if (row->longest_bytes / nparts <= (plan->device ? DEVICE_LL_MOST : LL_MOST) &&
+        modes >> WIRE_LL & 1) {
+        return WIRE_LL;
+    }
+    if (plan->device) {
+        return plan->shared && !plan->apart && modes >> WIRE_PULL & 1 ? WIRE_PULL : WIRE_STAGED;
+    }
     size_t staged = coll_get(plan->coll)->rooted ? ROOTED_MOST : STAGED_MOST;
     return plan->shared && row->bytes > staged ? WIRE_PULL : WIRE_STAGED;
 }
@@ -135,8 +144,10 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* What any program needs at most: wires on which it sends, chunks in one message. */
-static void count_wires(const struct linked *linked, size_t *sends, size_t *most_chunks)
+/* What any program needs at most: wires whose slots are its own (those on which it sends; on
+ * devices, receives), chunks in one message. */
+static void count_wires(const struct linked *linked, bool device, size_t *sends,
+                        size_t *most_chunks)
 {
     *sends = 0;
     *most_chunks = 1;
@@ -144,7 +155,7 @@ static void count_wires(const struct linked *linked, size_t *sends, size_t *most
         const struct lprog *prog = &linked->progs[p];
         size_t here = 0;
         for (uint32_t w = 0; w < prog->nwires; w++)
-            here += prog->wires[w].send;
+            here += prog->wires[w].send != device;
         *sends = larger(*sends, here);
         for (uint32_t s = 0; s < prog->nsteps; s++)
             *most_chunks = larger(*most_chunks, prog->steps[s].nchunks);
@@ -156,12 +167,12 @@ static struct layout layout_of(const struct linked *linked, const struct plan *p
                                size_t block_bytes)
 {
     const struct sched *sched = linked->sched;
-    size_t slice = plan->slice_bytes ? plan->slice_bytes
-                                     : exec_slice(linked, transport_table()[plan->transport]);
-    slice += (LAYOUT_GRANULE - slice % LAYOUT_GRANULE) % LAYOUT_GRANULE;
+    const struct transport *transport = transport_table()[plan->transport];
+    size_t slice = plan->slice_bytes ? plan->slice_bytes : exec_slice(linked, transport);
+    slice += (transport->granule - slice % transport->granule) % transport->granule;
     return (struct layout){.nblocks = coll_blocks(sched->coll, BUF_SCRATCH, sched->nranks),
                            .nparts = sched->nparts,
-                           .granule = LAYOUT_GRANULE,
+                           .granule = transport->granule,
                            .block_bytes = block_bytes,
                            .slice_bytes = slice};
 }
@@ -181,20 +192,36 @@ uint64_t ready_steps(const struct ready *ready, const struct plan *plan, const s
     return most;
 }
 
+/* On a device the places of all chunks stand in tables, of uneven blocks those of all ranks; a
+ * lane has a reduced slice and lines of its own. */
+static size_t tables_bytes(const struct linked *linked, const struct layout *layout)
+{
+    size_t ranks = linked->sched->nranks, lanes = 0, wires = 0;
+    size_t chunks = ranks * layout->nparts * (2 * ranks + 3) * sizeof(struct gpu_range);
+    for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
+        lanes = larger(lanes, linked->progs[p].nlanes);
+        wires = larger(wires, linked->progs[p].nwires);
+    }
+    size_t lane = layout_longest(layout) + GPU_LINE + 256;
+    return chunks + lanes * lane + wires * (WIRE_BYTES + sizeof(struct gpu_wire));
+}
+
 /* Scratch and slots of a handle, at most. */
 static size_t handle_bytes(const struct linked *linked, const struct plan *plan, size_t block_bytes)
 {
     const struct sched *sched = linked->sched;
     struct layout layout = layout_of(linked, plan, block_bytes);
-    size_t longest = layout_longest(&layout) + LAYOUT_GRANULE, sends, most_chunks;
-    count_wires(linked, &sends, &most_chunks);
+    size_t longest = layout_longest(&layout) + layout.granule, sends, most_chunks;
+    count_wires(linked, plan->device, &sends, &most_chunks);
     size_t scratch = add_product(0, (size_t)layout.nblocks * layout.nparts, longest);
     scratch = add_product(0, scratch, sched->nplanes);
     size_t depth = larger(plan->depth ? plan->depth : GUESS_DEPTH, linked->least_depth);
     size_t message = linked->opts.mode == WIRE_PULL ? 16 : add_product(0, longest, most_chunks);
-    if (linked->opts.mode == WIRE_LL) message = add_product(message, message / 3, 1); /* numbers */
+    if (linked->opts.mode == WIRE_LL) /* numbers */
+        message = add_product(message, plan->device ? message : message / 3, 1);
     size_t wire = add_product(WIRE_BYTES, depth, add_product(64, message, 1));
-    return add_product(add_product(2 * PAGE, scratch, 1), sends, wire);
+    size_t bytes = add_product(add_product(2 * PAGE, scratch, 1), sends, wire);
+    return plan->device ? add_product(bytes, tables_bytes(linked, &layout), 1) : bytes;
 }
 
 /* The schedule itself, which every rank holds in whole. */
@@ -211,13 +238,14 @@ static size_t sched_bytes(const struct ready *ready)
 struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *plan,
                                const struct plan_row *row)
 {
-    struct ready_bytes bytes = {0, 0};
+    struct ready_bytes bytes = {0, 0, 0};
     for (int place = 0; place < NPLACES; place++) {
         if (!ready->linked[place]) continue;
         size_t buffers = plan_places(plan, row, 0, place == IN_PLACE).touched + PAGE;
         size_t handle = handle_bytes(ready->linked[place], plan, row->longest_bytes);
         size_t all = add_product(add_product(buffers, handle, 1), sched_bytes(ready), 1);
         bytes.all = larger(bytes.all, all);
+        bytes.handle = larger(bytes.handle, handle);
         bytes.shared = larger(bytes.shared, plan->shared ? all : handle + SLOTS_TOUCHED);
     }
     return bytes;

@@ -40,6 +40,7 @@ uint64_t ready_steps(const struct ready *ready, const struct plan *plan,
  * `shared` lie in its extent. SIZE_MAX when it cannot be counted. */
 struct ready_bytes {
     size_t all, shared;
+    size_t handle; /* scratch and slots */
 };
 struct ready_bytes ready_bytes(const struct ready *ready, const struct plan *plan,
                                const struct plan_row *row);

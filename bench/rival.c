@@ -90,7 +90,7 @@ static void meet_mpi(struct rival *rival, struct timing *timing)
     }
     rival->form = first_form(rival);
     if (rival->form == MPI_FORM_COUNT) timing->nseries = 1;
-    timing->series[SERIES_OTHER].runner = (struct runner){call_mpi, rival};
+    timing->series[SERIES_OTHER].runner = (struct runner){.run = call_mpi, .ctx = rival};
 }
 
 /* Warms up every way to call the library, then tries them in turns; the best is taken. */
@@ -216,7 +216,7 @@ static void run_beside(void *ctx)
 static void meet_overlap(struct rival *rival, struct timing *timing)
 {
     rival->units = 0;
-    timing->series[SERIES_OTHER].runner = (struct runner){run_beside, rival};
+    timing->series[SERIES_OTHER].runner = (struct runner){.run = run_beside, .ctx = rival};
 }
 
 /* As much compute as the operation takes. */

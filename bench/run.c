@@ -75,12 +75,14 @@ static int open_outputs(struct run *run, struct err *err)
     static const unsigned shows[] = {
         [CONTEST_NONE] = 0,
         [CONTEST_MPI] = TABLE_CONTEST,
+        [CONTEST_NCCL] = TABLE_CONTEST,
         [CONTEST_GROUPS] = TABLE_CONTEST,
         [CONTEST_OVERLAP] = TABLE_CONTEST | TABLE_OVERLAP,
         [CONTEST_SKEW] = TABLE_CONTEST | TABLE_WAIT,
     };
     unsigned show =
-        TABLE_SURE | shows[plan->contest] | (plan->launches != 1 ? TABLE_LAUNCH : 0) |
+        TABLE_SURE | shows[plan->contest] | (plan->device ? TABLE_GPU : 0) |
+        (plan->launches != 1 ? TABLE_LAUNCH : 0) |
         (request->timestamps || request->timestamp || request->soak_s > 0 ? TABLE_TIME : 0);
     bool repeat = plan->mode == MODE_REPEAT; /* a table of its own */
     run->outputs = (struct outputs){

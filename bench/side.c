@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/launch.h"
 
 /* ---- the rank ---- */
@@ -25,12 +26,43 @@ static int allocate_slot(struct bench *bench)
     return rank_prefault(rk, next + (bench->slot - own), SLOTS_TOUCHED, bench->err);
 }
 
+/* The same on the rank's GPU. */
+static int allocate_on_device(struct bench *bench)
+{
+    struct rank *rk = bench->rk;
+    if (device_open(rk, bench->plan->device_bytes, bench->err)) return -1;
+    const struct gpu *gpu = rk->device->gpu;
+    void *memory = NULL, *bad, *seen;
+    if (gpu_check(gpu, gpu->host_alloc(&bad, sizeof *bench->bad), bench->err, "pinned memory"))
+        return -1;
+    bench->bad = bad;
+    if (gpu_check(gpu, gpu->host_device(bad, &seen), bench->err, "pinned memory")) return -1;
+    bench->bad_device = seen;
+    if (bench->plan->shared) {
+        memory = device_alloc(rk, bench->memory_bytes, bench->err);
+    } else if (gpu_check(gpu, gpu->alloc(&memory, bench->memory_bytes), bench->err,
+                         "%zu B on device %d", bench->memory_bytes, rk->device->number)) {
+        memory = NULL;
+    }
+    bench->memory = memory;
+    return memory ? 0 : -1;
+}
+
+static void free_on_device(struct bench *bench)
+{
+    const struct gpu *gpu = bench->rk->device->gpu;
+    if (bench->bad) gpu->host_free(bench->bad);
+    if (bench->memory && !bench->plan->shared) gpu->free(bench->memory);
+    device_close(bench->rk);
+}
+
 /* Memory for input and output of the largest row, filled in so that no page is missing later. */
 static int allocate(struct bench *bench)
 {
     const struct plan *plan = bench->plan;
     bench->memory_bytes = plan_touched(plan, bench->me);
     if (bench->memory_bytes == 0) bench->memory_bytes = 1; /* addresses for empty buffers */
+    if (plan->device) return allocate_on_device(bench);
     if (plan->shared) {
         bench->memory = rank_alloc(bench->rk, bench->memory_bytes, bench->err);
         return bench->memory ? 0 : -1;
@@ -70,6 +102,10 @@ void bench_close(struct bench *bench)
 {
     ready_release(&bench->ready);
     free(bench->group);
+    if (bench->rk->device) {
+        free_on_device(bench);
+        return;
+    }
     if (!bench->plan->shared && bench->memory) munmap(bench->memory, bench->memory_bytes);
 }
 
@@ -101,9 +137,12 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
         .memory = bench->memory,
         .places = plan_places(plan, row, bench->me, in_place),
         .traffic = side->traffic,
+        .bad = bench->bad,
+        .bad_device = bench->bad_device,
     };
     side->rounds = check_rounds(plan, row, side->ready->sched->nparts);
     side->mark = rank_mark(bench->rk);
+    side->device_mark = device_mark(bench->rk);
     struct exec_spec spec = {
         .linked = side->linked,
         .rank = bench->rk,
@@ -120,6 +159,7 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
         .traffic = side->traffic,
         .slice_bytes = plan->slice_bytes,
         .depth = plan->depth,
+        .graph = plan->graph,
         .keep_trace = trace,
     };
     side->exec = exec_open(&spec, bench->err);
@@ -134,6 +174,7 @@ void side_close(struct side *side)
     exec_close(side->exec);
     rank_barrier(rk);
     rank_rewind(rk, side->mark);
+    device_rewind(rk, side->device_mark);
     free(side->traffic);
 }
 
@@ -143,6 +184,35 @@ void side_operate(void *ctx)
     struct rank *rk = side->bench->rk;
     if (rk->fault) launch_fault(rk);
     exec_run(side->exec);
+}
+
+/* Makes the planted element wrong. */
+static void plant(const struct side *side)
+{
+    struct rank *rk = side->bench->rk;
+    size_t esize = dtype_bytes(side->row->dtype);
+    uint8_t *at = side->check.memory + side->check.places.out + side->bench->planted * esize;
+    uint8_t byte;
+    if (rk->device) {
+        device_copy(rk, &byte, at, 1);
+        byte ^= 1;
+        device_copy(rk, at, &byte, 1);
+    } else {
+        *at ^= 1;
+    }
+}
+
+void side_queue(void *ctx)
+{
+    struct side *side = ctx;
+    struct rank *rk = side->bench->rk;
+    if (rk->fault) launch_fault(rk);
+    exec_start(side->exec);
+}
+
+struct runner side_runner(struct side *side)
+{
+    return (struct runner){side_operate, side, exec_queues(side->exec) ? side_queue : NULL};
 }
 
 uint64_t side_check(const struct side *side, const struct runner *runner, uint64_t from,
@@ -160,10 +230,7 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
             side->bench->planted != UINT64_MAX && coll_get(side->bench->plan->coll)->empty;
         board_place(rk->world, rk->rank)->entered += !absent;
         runner->run(runner->ctx);
-        if (side->bench->planted < side->row->out_bytes / esize) {
-            uint8_t *out = side->check.memory + side->check.places.out;
-            out[side->bench->planted * esize] ^= 1;
-        }
+        if (side->bench->planted < side->row->out_bytes / esize) plant(side);
         check_result(&side->check, salt);
     }
     rank_barrier(rk);

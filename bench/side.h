@@ -22,20 +22,23 @@ struct bench {
     struct ready_set ready;
     uint8_t *memory; /* of input and output, for the largest row */
     size_t memory_bytes;
-    uint8_t *slot;            /* private buffers: to measure handing over with; else NULL */
-    const uint8_t *next_slot; /* the next rank's */
-    uint32_t handles;         /* opened so far */
-    uint64_t planted;         /* element to make wrong, UINT64_MAX: none */
+    uint8_t *slot;                    /* private buffers: to measure handing over with; else NULL */
+    const uint8_t *next_slot;         /* the next rank's */
+    struct gpu_bad *bad, *bad_device; /* GPUs: pinned, what a check found; else NULL */
+    uint32_t handles;                 /* opened so far */
+    uint64_t planted;                 /* element to make wrong, UINT64_MAX: none */
 };
 
 /* Allocates and prefaults the buffers; every rank calls it. bench_close in either case. */
 int bench_open(struct bench *bench, struct rank *rk, struct err *err);
 void bench_close(struct bench *bench);
 
-/* Something to run once: our operation, or a library's call. */
+/* Something to run once: our operation, or a library's call. `queue` only puts it into the stream
+ * of the rank's GPU; NULL: that cannot be had without waiting. */
 struct runner {
     void (*run)(void *ctx);
     void *ctx;
+    void (*queue)(void *ctx);
 };
 
 /* One placement of one row. */
@@ -48,8 +51,8 @@ struct side {
     struct check check;
     struct traffic *traffic; /* alltoallv; else NULL */
     struct exec *exec;
-    size_t mark;     /* of the extent before the handle was opened */
-    uint64_t rounds; /* of the data check; 0: none */
+    size_t mark, device_mark; /* of extent and arena before the handle was opened */
+    uint64_t rounds;          /* of the data check; 0: none */
 };
 
 /* Opens the handle; every rank calls it, for the same row. `trace`: record every step. 0, or -1
@@ -60,8 +63,12 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
 /* Closes it; every rank calls it. Nobody leaves before all are done with his memory. */
 void side_close(struct side *side);
 
-/* The operation once, as a runner's function: `ctx` is the side. */
+/* The operation once, as a runner's functions: `ctx` is the side. */
 void side_operate(void *ctx);
+void side_queue(void *ctx);
+
+/* The operation of a side as a runner. */
+struct runner side_runner(struct side *side);
 
 /* Rounds [from, to) of the data check, each with its own data, with `runner` as the operation.
  * Every rank calls it and learns the number of wrong elements on all ranks, and where the first one

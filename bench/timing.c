@@ -15,6 +15,7 @@
 #include "bench/calibrate.h"
 #include "bench/clock.h"
 #include "bench/stats.h"
+#include "bench/timing_gpu.h"
 
 enum {
     CLOCK_SHARE = 50, /* a sample takes at least so many readings of the clock */
@@ -68,6 +69,17 @@ static void sample_on(struct timing *t, struct series *series, uint64_t from, ui
     }
 }
 
+/* Samples [from, to) by the clock of the GPU. */
+static void sample_on_gpu(struct timing *t, struct series *series, uint64_t from, uint64_t to)
+{
+    struct rank *rk = rank_of(t);
+    uint64_t *begins = plane(t, rk->rank, series, false), *ends = plane(t, rk->rank, series, true);
+    for (uint64_t i = from; i < to; i++) {
+        begins[i] = 0;
+        ends[i] = timing_gpu_sample(rk, &series->runner, series->batch);
+    }
+}
+
 #if defined(__x86_64__)
 #define FLUSH_LINE(at) _mm_clflush(at)
 #define FLUSH_END() _mm_mfence()
@@ -118,6 +130,10 @@ static void sample_alone(struct timing *t, struct series *series, uint64_t i)
     const struct plan *plan = plan_of(t);
     struct rank *rk = rank_of(t);
     uint64_t *begins = plane(t, rk->rank, series, false), *ends = plane(t, rk->rank, series, true);
+    if (plan->device) {
+        sample_on_gpu(t, series, i, i + 1);
+        return;
+    }
     if (plan->cold) flush_caches(t);
     rank_barrier(rk);
     begins[i] = ends[i] = 0;
@@ -136,7 +152,8 @@ static void sample_alone(struct timing *t, struct series *series, uint64_t i)
 static void run_samples(struct timing *t, uint64_t from, uint64_t to)
 {
     struct rank *rk = rank_of(t);
-    if (t->nseries == 1 && plan_of(t)->cadence == CADENCE_BACK_TO_BACK) {
+    bool back_to_back = plan_of(t)->cadence == CADENCE_BACK_TO_BACK && !plan_of(t)->device;
+    if (t->nseries == 1 && back_to_back) {
         struct series *own = &t->series[SERIES_OWN];
         rank_barrier(rk);
         if (plan_of(t)->warmup > 0) operate(own, 1); /* takes up the skew of the barrier */
@@ -197,9 +214,12 @@ static void settle(struct timing *t, struct series *series)
     }
     double least_s = CLOCK_SHARE * t->facts->clock_cost_s;
     series->batch = plan->batch;
+    if (plan->device)
+        timing_gpu_host(rank_of(t), &series->runner, &series->host_us, &series->launch_us);
     if (plan->cadence == CADENCE_ISOLATED) return; /* each operation is for itself */
-    series->batch =
-        board_agree(rank_of(t), how_many(least_s, series->op_s, plan->batch, BATCH_MOST));
+    uint64_t most = plan->device ? TIMING_GPU_BATCH : BATCH_MOST;
+    least_s = plan->device ? TIMING_GPU_SAMPLE_S : least_s;
+    series->batch = board_agree(rank_of(t), how_many(least_s, series->op_s, plan->batch, most));
 }
 
 /* ---- rank 0: over all ranks ---- */
@@ -335,7 +355,7 @@ void timing_run(struct timing *t)
     for (uint64_t segment = 1, more = 1; more; segment++) {
         uint64_t left = plan->samples_cap - t->nsamples;
         uint64_t from = t->nsamples, to = from + (length < left ? length : left);
-        if (t->speeds < SPEED_SEGMENTS) {
+        if (!plan->device && t->speeds < SPEED_SEGMENTS) {
             if (!rk->crowded) t->ping_s[t->speeds] = calibrate_ping_s(rk);
             speed_measure(&t->speed, t->speeds++);
         }
@@ -378,9 +398,12 @@ void timing_conclude(const struct timing *t, const struct series *series, struct
     double pings_s[SPEED_SEGMENTS];
     memcpy(pings_s, t->ping_s, sizeof pings_s);
     result->ping_us = t->speeds > 0 ? stats_median(pings_s, t->speeds) * 1e6 : 0;
+    result->host_us = series->host_us;
+    result->launch_us = series->launch_us;
+    free(sorted);
+    if (plan->device) return; /* what its memory could do is not measured here */
     struct bound least =
         bound_least(plan->coll, plan->nranks, t->side->row->bytes, plan->shared, t->side->in_place);
     result->bound_us = bound_us(&least, speed_copy_Bps(&t->speed, t->speeds),
                                 speed_slot_Bps(&t->speed, t->speeds));
-    free(sorted);
 }

@@ -5,6 +5,8 @@
  *   warm up | speed, samples | speed, samples | .. | samples | samples ..     speed: see speed.h
  *             segment 1        segment 2             6         7
  *
+ * On GPUs a sample is what the device's own clock says: see timing_gpu.h.
+ *
  * Back to back, a sample's operations follow the last one's at once. Where two series take turns,
  * each sample starts behind a barrier and one operation that is not timed, which takes up the
  * barrier's skew. Isolated, it starts behind the barrier itself. Between the samples nothing is
@@ -26,7 +28,8 @@ struct series {
     double *us;           /* rank 0: samples over all ranks, in microseconds per operation */
     double *wait_us;      /* rank 0, series that are late: what the longest stay was beyond that */
     double cpu_s, wall_s; /* of this rank in all samples */
-    struct estimate median; /* rank 0 */
+    double host_us, launch_us; /* GPUs: see timing_gpu.h */
+    struct estimate median;    /* rank 0 */
 };
 
 struct timing {

@@ -128,7 +128,7 @@ static int send_result(const struct side *side, double time_us, int64_t wrong,
 
 static int trace_side(struct side *side)
 {
-    struct runner runner = {side_operate, side};
+    struct runner runner = side_runner(side);
     struct wrong first = {0};
     int64_t wrong =
         side->rounds ? (int64_t)side_check(side, &runner, 0, side->rounds, &first) : INT64_C(-1);

@@ -18,6 +18,7 @@ struct wiring wiring_of(const char *name, unsigned wire, unsigned buffers, struc
     const struct transport *const *table = transport_table();
     while (transport && table[wiring.transport] != transport)
         wiring.transport++;
+    wiring.device = transport && transport->device;
     if (transport && wiring.wire >= 0 && !(transport->modes >> wiring.wire & 1)) {
         err_add(err, ERR_USAGE, "transport %s has no %s wires", transport->name, wire_words[wire]);
     }

@@ -14,6 +14,7 @@ struct wiring {
     uint32_t transport; /* number in transport_table() */
     int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
     bool shared;        /* buffers that peers may map */
+    bool device;        /* buffers lie in the memory of GPUs */
 };
 
 /* `wire` and `buffers` are numbers of the words above. What cannot be had together adds a sentence

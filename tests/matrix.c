@@ -3,10 +3,11 @@
  * and parts x wire modes x passes x placements, with types and operators rotating, executed and
  * checked element by element; and for every row the executor's message log against the simulator's.
  *
- *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs] [--algo NAME]
+ *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs] [--algo NAME] [--transport NAME]
  *
  * --every K runs each K-th case (a different share of the cases for each rank count); --algo takes
- * only the rows of that name. */
+ * only the rows of that name. On a transport of GPUs ranks share those that there are; every
+ * fourth of its cases there is launched as a graph, where the transport has graphs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "algo/algo.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
 #include "kernels/data.h"
@@ -28,6 +30,7 @@ struct options {
     uint32_t every;
     uint32_t ranks[32], nranks;
     const char *algo; /* NULL: all */
+    const char *transport;
 };
 
 /* What all ranks need to know; lies in the blob. */
@@ -35,6 +38,9 @@ struct job {
     uint32_t every;
     bool logs;
     char algo[sizeof((struct sched){0}.name)]; /* "": all */
+    char transport[16];
+    bool graphs;
+    bool apart; /* some ranks have no peer access to each other's GPU */
     _Atomic uint64_t cases, wrong, unlinked;
 };
 
@@ -52,6 +58,7 @@ struct point {
 };
 
 enum { MOST_BYTES = 4 << 20 };
+enum { DEVICE_BUFFER = 1 << 20, DEVICE_BYTES = 16 << 20 }; /* on a GPU */
 
 /* Traffic in which a pair sends 0 to 3 shares, drawn by lot. */
 static struct traffic *draw_traffic(const struct point *point)
@@ -94,19 +101,43 @@ static size_t elements_of(const struct point *point, enum buf buf, uint32_t rank
     return last.first + last.count;
 }
 
-static size_t slice_for(const struct sched *sched, const struct point *point)
+static size_t slice_for(const struct sched *sched, const struct point *point, size_t granule)
 {
     size_t count = point->traffic ? traffic_longest(point->traffic) : point->count;
     size_t block = count * dtype_bytes(point->dtype);
     size_t chunk = (block + sched->nparts - 1) / sched->nparts;
-    size_t slice = chunk / point->passes / LAYOUT_GRANULE * LAYOUT_GRANULE;
-    return slice ? slice : LAYOUT_GRANULE;
+    size_t slice = chunk / point->passes / granule * granule;
+    return slice ? slice : granule;
+}
+
+/* Buffers as the ranks' programs see them, and in memory that this program can look at: the same,
+ * or copies of what lies on a GPU. */
+struct buffers {
+    uint8_t *in, *out;
+    uint8_t *seen_in, *seen_out;
+};
+
+/* Runs the operation on what was put into the seen buffers. */
+static void run_once(struct rank *rk, struct exec *exec, const struct buffers *buffers,
+                     size_t in_bytes, size_t out_bytes)
+{
+    if (!rk->device) {
+        exec_run(exec);
+        return;
+    }
+    device_copy(rk, buffers->out, buffers->seen_out, out_bytes);
+    device_copy(rk, buffers->in, buffers->seen_in, in_bytes);
+    rank_barrier(rk); /* peers may write the output as soon as they start */
+    exec_run(exec);
+    device_copy(rk, buffers->seen_in, buffers->in, in_bytes);
+    device_copy(rk, buffers->seen_out, buffers->out, out_bytes);
 }
 
 /* One call with one salt; wrong elements. */
-static size_t call(struct rank *rk, struct exec *exec, const struct point *point, uint8_t *in,
-                   uint8_t *out, uint64_t salt)
+static size_t call(struct rank *rk, struct exec *exec, const struct point *point,
+                   const struct buffers *buffers, uint64_t salt)
 {
+    uint8_t *in = buffers->seen_in, *out = buffers->seen_out;
     const struct coll *coll = coll_get(point->algo->coll);
     uint32_t n = point->args.nranks, me = rk->rank;
     size_t esize = dtype_bytes(point->dtype), ins = elements_of(point, BUF_IN, me);
@@ -116,7 +147,7 @@ static size_t call(struct rank *rk, struct exec *exec, const struct point *point
     if (coll_has_input(coll, point->args.root, me)) {
         data_fill(in, point->dtype, op, n, me, 0, ins, salt);
     }
-    exec_run(exec);
+    run_once(rk, exec, buffers, ins * esize, elements_of(point, BUF_OUT, me) * esize);
     size_t wrong = 0;
     for (uint32_t b = 0; b < out_blocks; b++) {
         struct data_bad bad;
@@ -149,8 +180,9 @@ static size_t call(struct rank *rk, struct exec *exec, const struct point *point
 }
 
 /* The messages this rank sent, against those the simulator says it sends. */
-static size_t compare_logs(struct rank *rk, const struct exec *exec, const struct linked *linked,
-                           const struct point *point, size_t slice, uint32_t depth)
+static size_t compare_logs(struct rank *rk, const struct job *job, const struct exec *exec,
+                           const struct linked *linked, const struct point *point, size_t slice,
+                           uint32_t depth)
 {
     struct err err = ERR_INIT;
     struct net_result result;
@@ -163,6 +195,7 @@ static size_t compare_logs(struct rank *rk, const struct exec *exec, const struc
                             .traffic = point->traffic,
                             .esize = dtype_bytes(point->dtype),
                             .slice_bytes = slice,
+                            .granule = transport_find(job->transport, &err)->granule,
                             .keep_log = true};
     if (net_run(linked, &args, &result, &err)) {
         err_print(&err, "matrix");
@@ -199,57 +232,83 @@ static size_t compare_logs(struct rank *rk, const struct exec *exec, const struc
     return wrong;
 }
 
-static int run_point(struct rank *rk, struct job *job, const struct point *point, uint8_t *in,
-                     uint8_t *out, struct err *err)
+/* Input and output of a placement. */
+static struct buffers place(struct rank *rk, const struct point *point, uint8_t *in, uint8_t *out,
+                            uint8_t *seen_in, uint8_t *seen_out)
 {
+    const struct coll *coll = coll_get(point->algo->coll);
+    struct buffers buffers = {in, out, seen_in, seen_out};
+    size_t own = rk->rank * point->count * dtype_bytes(point->dtype);
+    if (!point->in_place) return buffers;
+    if (coll->in_per_rank && !coll->out_per_rank) { /* the output is a block of the input */
+        buffers.out = in + own;
+        buffers.seen_out = seen_in + own;
+        return buffers;
+    }
+    size_t block = coll->out_per_rank && !coll->in_per_rank ? own : 0;
+    buffers.in = out + block;
+    buffers.seen_in = seen_out + block;
+    return buffers;
+}
+
+/* What goes on from row to row. */
+struct walk {
+    struct rank *rk;
+    struct job *job;
+    uint8_t *in, *out, *seen_in, *seen_out; /* see struct buffers */
+    unsigned modes;                         /* that the transport has */
+    uint32_t index, tag, turn;
+};
+
+static int run_point(struct walk *walk, const struct point *point, struct err *err)
+{
+    struct rank *rk = walk->rk;
+    struct job *job = walk->job;
+    const struct transport *transport = transport_find(job->transport, err);
     struct sched *sched = algo_build(point->algo, &point->args, false, err);
     struct link_opts opts = {.mode = point->mode, .in_place = point->in_place, .fuse = true};
     struct err refused = ERR_INIT;
     struct linked *linked = sched ? link_sched(sched, &opts, &refused) : NULL;
-    size_t mark = rank_mark(rk);
+    size_t mark = rank_mark(rk), mark_there = device_mark(rk);
     int bad = sched ? 0 : -1;
     if (sched && !linked) { /* pull only: proven not to make progress */
         bad = point->mode == WIRE_PULL ? 0 : err_move(err, &refused);
         job->unlinked++;
     }
     if (linked) {
-        const struct coll *coll = sched->coll;
-        bool reduce_scatter = coll->in_per_rank && !coll->out_per_rank;
-        size_t own = rk->rank * point->count * dtype_bytes(point->dtype);
-        uint8_t *src = in, *dst = out;
-        if (point->in_place) {
-            dst = reduce_scatter ? in + own : out;
-            src = reduce_scatter ? in : out + (coll->out_per_rank && !coll->in_per_rank ? own : 0);
-        }
+        struct buffers buffers =
+            place(rk, point, walk->in, walk->out, walk->seen_in, walk->seen_out);
         struct exec_spec spec = {.linked = linked,
                                  .rank = rk,
                                  .me = rk->rank,
                                  .tag = point->tag,
-                                 .transport = transport_find("shm", err),
-                                 .in = src,
-                                 .out = dst,
+                                 .transport = transport,
+                                 .in = buffers.in,
+                                 .out = buffers.out,
                                  .shared = true,
                                  .dtype = point->dtype,
                                  .op = point->op,
                                  .block_count = point->count,
                                  .traffic = point->traffic,
-                                 .slice_bytes = slice_for(sched, point),
+                                 .slice_bytes = slice_for(sched, point, transport->granule),
                                  .depth = linked->least_depth,
+                                 .graph = job->graphs && point->tag % 4 == 0,
                                  .keep_log = job->logs};
         struct exec *exec = exec_open(&spec, err);
         bad = exec ? 0 : -1;
         uint32_t rounds = job->logs ? 1 : data_rounds(point->dtype, point->op, point->args.nranks);
         for (uint32_t round = 0; exec && round < rounds; round++) {
-            job->wrong += call(rk, exec, point, src, dst, point->tag * 64 + round);
+            job->wrong += call(rk, exec, point, &buffers, point->tag * 64 + round);
         }
         if (exec && job->logs) {
-            job->wrong += compare_logs(rk, exec, linked, point, spec.slice_bytes, spec.depth);
+            job->wrong += compare_logs(rk, job, exec, linked, point, spec.slice_bytes, spec.depth);
         }
         exec_close(exec);
         job->cases++;
     }
     err_release(&refused);
     rank_rewind(rk, mark);
+    device_rewind(rk, mark_there);
     linked_free(linked);
     sched_free(sched);
     return bad;
@@ -285,14 +344,6 @@ static bool group_ranks(struct algo_args *args, uint32_t k)
 enum { CUTS = 5, MODES = 3, COUNTS = 9 };
 static const uint32_t cuts[CUTS][2] = {{1, 1}, {1, 2}, {1, 3}, {2, 1}, {3, 2}};
 
-/* What goes on from row to row. */
-struct walk {
-    struct rank *rk;
-    struct job *job;
-    uint8_t *in, *out;
-    uint32_t index, tag, turn;
-};
-
 /* All points of a row for one root and grouping, all of them or each K-th. */
 static int each_call(struct walk *walk, const struct algo *algo, const struct algo_args *args,
                      struct err *err)
@@ -316,11 +367,13 @@ static int each_call(struct walk *walk, const struct algo *algo, const struct al
         point.args.channels = cuts[rest / MODES][0];
         point.args.parts = cuts[rest / MODES][1];
         walk->turn++;
+        bool pulled = point.mode == WIRE_PULL;
+        if (!(walk->modes >> point.mode & 1) || (pulled && walk->job->apart)) continue;
         if (walk->index++ % walk->job->every != 0) continue;
         rank_says(walk->rk, "matrix %s %s, %u ranks, case %u", coll->name, algo->name, n,
                   point.tag);
         if (coll->uneven) point.traffic = draw_traffic(&point);
-        int bad = run_point(walk->rk, walk->job, &point, walk->in, walk->out, err);
+        int bad = run_point(walk, &point, err);
         free(point.traffic);
         if (bad) return -1;
     }
@@ -354,9 +407,26 @@ static int each_point(struct walk *walk, struct err *err)
 static int rank_main(struct rank *rk, struct err *err)
 {
     struct job *job = world_blob(rk->world);
+    const struct transport *transport = transport_find(job->transport, err);
     uint8_t *in = rank_alloc(rk, MOST_BYTES, err), *out = rank_alloc(rk, MOST_BYTES, err);
-    struct walk walk = {.rk = rk, .job = job, .in = in, .out = out, .index = rk->nranks};
-    return in && out ? each_point(&walk, err) : -1;
+    if (!transport || !in || !out) return -1;
+    struct walk walk = {.rk = rk,
+                        .job = job,
+                        .in = in,
+                        .out = out,
+                        .seen_in = in,
+                        .seen_out = out,
+                        .modes = transport->modes,
+                        .index = rk->nranks};
+    if (transport->device) {
+        if (device_open(rk, DEVICE_BYTES, err)) return -1;
+        walk.in = device_alloc(rk, DEVICE_BUFFER, err);
+        walk.out = device_alloc(rk, DEVICE_BUFFER, err);
+        if (!walk.in || !walk.out) return -1;
+    }
+    int bad = each_point(&walk, err);
+    if (!bad) device_close(rk);
+    return bad;
 }
 
 static int run_ranks(const struct options *options, uint32_t n, char **argv, uint64_t *total)
@@ -371,6 +441,11 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, uin
     if (world) {
         struct job *job = world_blob(world);
         *job = (struct job){.every = options->every, .logs = options->logs};
+        snprintf(job->transport, sizeof job->transport, "%s", options->transport);
+        char pairs[64];
+        bool device = strcmp(options->transport, "shm") != 0;
+        job->apart = device && device_apart(n, pairs, sizeof pairs) > 0;
+        job->graphs = strcmp(options->transport, "cuda-ipc") == 0;
         if (options->algo) snprintf(job->algo, sizeof job->algo, "%s", options->algo);
         struct launch_spec launch = {.prog = "matrix",
                                      .argv = argv,
@@ -392,7 +467,7 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, uin
 
 static void parse(struct options *options, int argc, char **argv)
 {
-    *options = (struct options){.every = 1};
+    *options = (struct options){.every = 1, .transport = "shm"};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--threads") == 0) {
             options->threads = true;
@@ -402,6 +477,8 @@ static void parse(struct options *options, int argc, char **argv)
             options->every = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {
             options->algo = argv[++i];
+        } else if (strcmp(argv[i], "--transport") == 0 && i + 1 < argc) {
+            options->transport = argv[++i];
         } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
             for (char *at = argv[++i]; *at && options->nranks < 32; at += *at == ',') {
                 options->ranks[options->nranks++] = (uint32_t)strtoul(at, &at, 10);
@@ -435,6 +512,11 @@ int main(int argc, char **argv)
     struct options options;
     parse(&options, argc, argv);
     if (options.algo && !known(options.algo)) return 2;
+    struct err err = ERR_INIT;
+    if (!transport_find(options.transport, &err)) {
+        err_print(&err, "matrix");
+        return 2;
+    }
     int bad = 0;
     uint64_t total = 0;
     for (uint32_t i = 0; i < options.nranks; i++) {

@@ -28,7 +28,10 @@ bool device_done(struct rank *rk, void *stream, const char *what)
 {
     bool done = false;
     device_must(rk, rk->device->gpu->stream_done(stream, &done), what);
-    if (!done && world_aborted(rk->world)) *(volatile uint32_t *)rk->device->stop = 1;
+    if (!done && world_aborted(rk->world)) { /* this rank ends at its next waiter_pause */
+        *(volatile uint32_t *)rk->device->stop = 1;
+        *(volatile uint32_t *)rk->device->hold = 1;
+    }
     return done;
 }
 
@@ -93,19 +96,22 @@ static int allocate(struct rank *rk, size_t bytes, struct err *err)
             err, ERR_USAGE, "rank %u needs %zu MiB on device %d, where %zu of %zu MiB are free",
             rk->rank, device->bytes >> 20, device->number, info.free_bytes >> 20, info.bytes >> 20);
     }
-    void *arena, *stop, *stop_device;
+    void *arena, *words, *seen;
     if (gpu_check(gpu, gpu->alloc(&arena, device->bytes), err, "%zu MiB on device %d",
                   device->bytes >> 20, device->number)) {
         return -1;
     }
     device->arena = arena;
-    if (gpu_check(gpu, gpu->host_alloc(&stop, sizeof *device->stop), err, "pinned memory")) {
-        return -1;
+    if (gpu_check(gpu, gpu->host_alloc(&words, 2 * GPU_LINE), err, "pinned memory")) return -1;
+    device->stop = words;
+    device->hold = (uint32_t *)words + GPU_LINE / sizeof(uint32_t);
+    *device->stop = *device->hold = 0;
+    if (gpu_check(gpu, gpu->host_device(words, &seen), err, "pinned memory")) return -1;
+    device->stop_device = seen;
+    device->hold_device = (uint32_t *)seen + GPU_LINE / sizeof(uint32_t);
+    for (int i = 0; i < 2; i++) {
+        if (gpu_check(gpu, gpu->event_new(&device->events[i]), err, "an event")) return -1;
     }
-    device->stop = stop;
-    *device->stop = 0;
-    if (gpu_check(gpu, gpu->host_device(stop, &stop_device), err, "pinned memory")) return -1;
-    device->stop_device = stop_device;
     return gpu_check(gpu, gpu->stream_new(&device->stream), err, "a stream");
 }
 
@@ -155,6 +161,9 @@ void device_close(struct rank *rk)
         rank_barrier(rk); /* nobody maps what is freed now */
         gpu->stream_free(device->stream);
     }
+    for (int i = 0; i < 2; i++) {
+        if (device->events[i]) gpu->event_free(device->events[i]);
+    }
     if (device->stop) gpu->host_free(device->stop);
     if (device->arena) gpu->free(device->arena);
     free(device->arenas);
@@ -195,13 +204,15 @@ int device_number(const struct rank *rk, uint32_t rank)
     return world_status(rk->world, rank)->device.number;
 }
 
+static bool reach(const struct gpu *gpu, int a, int b)
+{
+    bool there = false, back = false;
+    return a == b || (!gpu->can_peer(a, b, &there) && !gpu->can_peer(b, a, &back) && there && back);
+}
+
 bool device_direct(const struct rank *rk, uint32_t one, uint32_t other)
 {
-    int a = device_number(rk, one), b = device_number(rk, other);
-    if (a == b) return true;
-    const struct gpu *gpu = rk->device->gpu;
-    bool there = false, back = false;
-    return !gpu->can_peer(a, b, &there) && !gpu->can_peer(b, a, &back) && there && back;
+    return reach(rk->device->gpu, device_number(rk, one), device_number(rk, other));
 }
 
 uint8_t *device_arena(struct rank *rk, uint32_t rank, struct err *err)
@@ -224,18 +235,26 @@ uint8_t *device_arena(struct rank *rk, uint32_t rank, struct err *err)
     return device->arenas[rank] = arena;
 }
 
-void device_indirect(const struct rank *rk, char *text, size_t size)
+uint32_t device_apart(uint32_t nranks, char *text, size_t size)
 {
+    int devices;
+    const char *why;
+    const struct gpu *gpu = gpu_devices(&devices, &why);
+    uint32_t count = 0;
     size_t used = 0;
     text[0] = '\0';
-    for (uint32_t a = 0; a < rk->nranks; a++) {
-        for (uint32_t b = a + 1; b < rk->nranks; b++) {
-            if (device_direct(rk, a, b)) continue;
-            if (used + 32 > size) {
+    for (uint32_t a = 0; a < nranks; a++) {
+        for (uint32_t b = a + 1; b < nranks; b++) {
+            if (reach(gpu, (int)a % devices, (int)b % devices)) continue;
+            if (used + 32 < size) {
+                used +=
+                    (size_t)snprintf(text + used, size - used, "%s%u-%u", count ? " " : "", a, b);
+            } else if (used < size) {
                 snprintf(text + used, size - used, " ...");
-                return;
+                used = size;
             }
-            used += (size_t)snprintf(text + used, size - used, "%s%u-%u", used ? " " : "", a, b);
+            count++;
         }
     }
+    return count;
 }

@@ -14,12 +14,14 @@ struct device {
     struct rank *rank;
     int number; /* of the device, as the CUDA runtime counts */
     void *stream;
+    void *events[2]; /* with times: of who measures */
     uint8_t *arena;
     size_t bytes, used;
     uint8_t **arenas; /* per world rank: as mapped here; NULL: not yet */
     uint32_t *stop;   /* pinned: not 0 makes waiting kernels end */
     uint32_t *stop_device;
-    uint32_t sharers; /* ranks of this process on this device */
+    uint32_t *hold, *hold_device; /* pinned: what a spin kernel waits for, see timing */
+    uint32_t sharers;             /* ranks of this process on this device */
 };
 
 /* A device wire beside the plain one: what the transports of devices open. */
@@ -68,6 +70,7 @@ void device_must(struct rank *rk, int error, const char *what);
 /* A copy between any memories, over when it returns. */
 void device_copy(struct rank *rk, void *dst, const void *src, size_t bytes);
 
-/* Text for the header: the pairs of ranks that go through the host, "" when there are none, e.g.
- * "0-2 0-3 1-2 1-3"; at most `size` characters, "..." at the end when there are more. */
-void device_indirect(const struct rank *rk, char *text, size_t size);
+/* How many pairs of `nranks` ranks have no peer access to each other's device, and which, as text:
+ * "0-2 0-3 1-2 1-3", "..." at its end when `size` characters do not hold them. For who starts the
+ * ranks; a usable GPU is there. */
+uint32_t device_apart(uint32_t nranks, char *text, size_t size);

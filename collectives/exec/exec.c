@@ -103,9 +103,9 @@ size_t exec_slice(const struct linked *linked, const struct transport *transport
     if (mode_of(linked) == WIRE_STAGED) { /* all slots of a rank within the budget */
         uint32_t sends = 0;
         for (uint32_t p = 0; p < linked->sched->nprogs; p++) {
-            uint32_t here = 0;
+            uint32_t here = 0; /* devices have the slots at the receiver */
             for (uint32_t w = 0; w < linked->progs[p].nwires; w++) {
-                here += linked->progs[p].wires[w].send;
+                here += linked->progs[p].wires[w].send != transport->device;
             }
             sends = here > sends ? here : sends;
         }

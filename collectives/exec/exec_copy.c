@@ -112,6 +112,7 @@ struct work {
     int device[KERNEL_MAX_OUT]; /* of the peer; -1: pinned memory of the host */
     uint32_t naway;
     size_t bytes;
+    bool from_host; /* an input arrived in pinned memory of the host */
 };
 
 static uint8_t *slot(const struct exec *exec, const struct lane *lane, const struct lstep *step,
@@ -139,6 +140,7 @@ static void add_record(const struct exec *exec, const struct lane *lane, const s
     }
     if (info->receives) {
         fold->in[fold->nin++] = slot(exec, lane, step, off);
+        work->from_host |= wire_of(exec, step->wire)->peer_device < 0;
     } else if (info->reads_src2) {
         struct range src = exec_range(exec, step->msg, step->wire, i, lane->pass);
         fold->in[fold->nin++] = own_at(exec, step->msg, src);
@@ -154,13 +156,14 @@ static void add_record(const struct exec *exec, const struct lane *lane, const s
     if (step->flags & LS_FINAL && exec->spec.op == OP_AVG) fold->divisor = exec->sched->nranks;
 }
 
+/* `value` lies on the own device, or, `in_host`, in pinned memory. */
 static void copy_away(const struct exec *exec, const struct lane *lane, const struct work *work,
-                      const void *value)
+                      const void *value, bool in_host)
 {
     const struct gpu *gpu = gpu_of(exec);
     int own = exec->rank->device->number;
     for (uint32_t k = 0; k < work->naway; k++) {
-        bool near = work->device[k] < 0 || work->device[k] == own;
+        bool near = in_host || work->device[k] < 0 || work->device[k] == own;
         must(exec, near ? gpu->copy_async(work->away[k], value, work->bytes, lane->stream)
                         : gpu->copy_peer(work->away[k], work->device[k], value, own, work->bytes,
                                          lane->stream));
@@ -173,6 +176,7 @@ static void run_work(const struct exec *exec, const struct lane *lane, struct wo
     struct fold *fold = &work->fold;
     if (work->bytes == 0 || fold->nin == 0) return;
     const void *value = fold->in[0];
+    bool in_host = fold->nin == 1 && work->from_host;
     if (fold->nin > 1) {
         if (fold->nout == 0 && work->naway == 0) return;
         if (fold->nout == 0) fold->out[fold->nout++] = lane->bounce;
@@ -184,9 +188,11 @@ static void run_work(const struct exec *exec, const struct lane *lane, struct wo
         for (uint32_t k = 0; k < fold->nout; k++) {
             if (fold->out[k] == value) continue; /* a copy onto itself is none */
             must(exec, gpu->copy_async(fold->out[k], value, work->bytes, lane->stream));
+            value = fold->out[k];
+            in_host = false;
         }
     }
-    copy_away(exec, lane, work, value);
+    copy_away(exec, lane, work, value, in_host);
 }
 
 /* ---- groups ---- */

@@ -135,9 +135,12 @@ struct result {
     char verdict[16];                    /* "faster", "slower", "no difference" */
     double compute_us, overlap_pct, cores; /* beside compute */
     double wait_us;                        /* longest stay beyond the time since the last arrival */
-    double ping_us;                        /* cache line from rank 0 to 1, beside the samples */
-    uint64_t launch, order;                /* from 1; launch 0: over all launches */
-    char timestamp[40];                    /* ISO 8601: when the row was complete */
+    double host_us;   /* GPUs: an operation alone, from its launch to the moment the host sees it
+                         done, median, slowest rank; time_us is the device's */
+    double launch_us; /* .. and what the host spends on launching it */
+    double ping_us;   /* cache line from rank 0 to 1, beside the samples */
+    uint64_t launch, order; /* from 1; launch 0: over all launches */
+    char timestamp[40];     /* ISO 8601: when the row was complete */
 };
 
 /* Fills algbw and busbw from time_us, bytes and the factor; 0 when the time is 0. */

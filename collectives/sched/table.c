@@ -77,6 +77,8 @@ CELL(launch, out_uint(r->launch))
 CELL(order, out_uint(r->order))
 CELL(timestamp, word(r->timestamp))
 CELL(ping, positive(r->ping_us))
+CELL(host_us, positive(r->host_us))
+CELL(launch_us, positive(r->launch_us))
 CELL(batch, out_uint(r->batch))
 CELL(min_us, out_double(r->min_us))
 CELL(p95, out_double(r->p95_us))
@@ -123,6 +125,8 @@ static const struct field spread_fields[] = {
     {{"overlap", "%", 7, 1, OUT_DOUBLE, NULL, NULL}, overlap, TABLE_OVERLAP},
     {{"cores", NULL, 5, 2, OUT_DOUBLE, NULL, NULL}, cores, TABLE_OVERLAP},
     {{"wait", "us", 8, 2, OUT_DOUBLE, NULL, NULL}, wait_us, TABLE_WAIT},
+    {{"host", "us", 8, 2, OUT_DOUBLE, NULL, NULL}, host_us, TABLE_GPU},
+    {{"launch_cost", "us", 8, 2, OUT_DOUBLE, "launch", NULL}, launch_us, TABLE_GPU},
 };
 static const struct field run_fields[] = {
     {{"launch", NULL, 6, 0, OUT_UINT, NULL, NULL}, launch, TABLE_LAUNCH},

@@ -30,6 +30,7 @@ enum table_show {
     TABLE_LAUNCH = 8,
     TABLE_TIME = 16,
     TABLE_SURE = 32, /* how sure the median is */
+    TABLE_GPU = 64,  /* what the host sees beside the time of the device */
 };
 
 /* A table of these columns without a place to go yet: out_add, out_meta, out_note and out_close

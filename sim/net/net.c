@@ -590,13 +590,14 @@ static void build_layouts(struct net *net)
     const struct net_args *args = net->args;
     size_t slice = args->slice_bytes;
     if (slice == 0) { /* all in one pass */
-        slice = (args->block_bytes / LAYOUT_GRANULE + 1) * LAYOUT_GRANULE;
+        size_t granule = args->granule ? args->granule : LAYOUT_GRANULE;
+        slice = (args->block_bytes / granule + 1) * granule;
     }
     for (int buf = BUF_IN; buf <= BUF_SCRATCH; buf++) {
         net->layouts[buf] = (struct layout){
             .nblocks = coll_blocks(net->sched->coll, (enum buf)buf, net->sched->nranks),
             .nparts = net->sched->nparts,
-            .granule = LAYOUT_GRANULE,
+            .granule = args->granule ? args->granule : LAYOUT_GRANULE,
             .block_bytes = args->block_bytes,
             .slice_bytes = slice,
         };

@@ -38,6 +38,7 @@ struct net_args {
     const struct traffic *traffic; /* alltoallv: elements per pair, of `esize` bytes; else NULL */
     size_t esize;
     size_t slice_bytes; /* most bytes of a chunk per pass, a multiple of LAYOUT_GRANULE; 0: all */
+    size_t granule;     /* chunks are cut at multiples of it; 0: LAYOUT_GRANULE */
     bool keep_log, keep_steps;
 };
 
