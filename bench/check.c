@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/device.h"
-
 enum { PIECE = 4 << 20 };       /* elements */
 enum { SHARES_PER_CHUNK = 16 }; /* positions per group of active ranks that make a chunk "long" */
 
@@ -38,8 +36,6 @@ static size_t own_elements(const struct check *check, enum buf buf)
     return (buf == BUF_IN ? row->in_bytes : row->out_bytes) / dtype_bytes(row->dtype);
 }
 
-/* ---- the three things done to data, in the memory of the host or of a GPU ---- */
-
 static struct gpu_data data_of(const struct check *check, uint32_t rank, uint64_t first,
                                uint64_t salt)
 {
@@ -51,68 +47,12 @@ static struct gpu_data data_of(const struct check *check, uint32_t rank, uint64_
                              .salt = salt};
 }
 
-static void poison(const struct check *check, void *at, size_t bytes, uint64_t salt)
-{
-    struct device *device = check->rk->device;
-    if (!check->bad) {
-        data_poison(at, bytes, salt);
-        return;
-    }
-    device_must(check->rk, device->gpu->poison(at, bytes, salt, device->stream), "poisoning");
-    device_sync(check->rk, "poisoning");
-}
-
-static void fill(const struct check *check, void *at, const struct gpu_data *data, size_t count)
-{
-    struct device *device = check->rk->device;
-    if (!check->bad) {
-        data_fill(at, data->dtype, data->op, data->nranks, data->rank, data->first, count,
-                  data->salt);
-        return;
-    }
-    device_must(check->rk, device->gpu->fill(at, data, count, device->stream), "filling");
-    device_sync(check->rk, "filling");
-}
-
-static size_t compare(const void *at, const struct gpu_data *data, bool reduced, size_t count,
-                      struct data_bad *bad)
-{
-    return reduced ? data_check_reduced(at, data->dtype, data->op, data->nranks, data->first, count,
-                                        data->salt, bad)
-                   : data_check_copy(at, data->dtype, data->op, data->nranks, data->rank,
-                                     data->first, count, data->salt, bad);
-}
-
-/* Wrong elements; the lowest one in *bad. */
-static size_t wrong_of(const struct check *check, const uint8_t *at, const struct gpu_data *data,
-                       bool reduced, size_t count, struct data_bad *bad)
-{
-    struct device *device = check->rk->device;
-    if (!check->bad) return compare(at, data, reduced, count, bad);
-    *check->bad = (struct gpu_bad){0, UINT64_MAX};
-    device_must(check->rk,
-                device->gpu->check(at, data, reduced, count, check->bad_device, device->stream),
-                "checking");
-    device_sync(check->rk, "checking");
-    if (check->bad->count == 0) return 0;
-    uint64_t element; /* the host says what was expected */
-    size_t esize = dtype_bytes(data->dtype), index = check->bad->lowest;
-    struct gpu_data one = *data;
-    one.first += index;
-    device_copy(check->rk, &element, at + index * esize, esize);
-    compare(&element, &one, reduced, 1, bad);
-    bad->index = index;
-    return check->bad->count;
-}
-
-/* ---- a call ---- */
-
 void check_fill(const struct check *check, uint64_t salt)
 {
     size_t esize = dtype_bytes(check->row->dtype);
     for (size_t done = 0, n; done < check->places.bytes; done += n) {
         n = piece_of(check->places.bytes - done);
-        poison(check, check->memory + done, n, salt);
+        site_poison(check->site, check->memory + done, n, salt);
         rank_tick(check->rk);
     }
     size_t count = own_elements(check, BUF_IN);
@@ -120,7 +60,7 @@ void check_fill(const struct check *check, uint64_t salt)
     for (size_t done = 0, n; done < count; done += n) {
         n = piece_of(count - done);
         struct gpu_data data = data_of(check, check->me, done, salt);
-        fill(check, in + done * esize, &data, n);
+        site_fill(check->site, in + done * esize, &data, n);
         rank_tick(check->rk);
     }
 }
@@ -135,8 +75,8 @@ static void check_elements(const struct check *check, const uint8_t *at, size_t 
         n = piece_of(count - done);
         struct gpu_data data = data_of(check, promise->rank, first + done, salt);
         struct data_bad bad;
-        size_t wrong =
-            wrong_of(check, at + done * dtype_bytes(data.dtype), &data, promise->all, n, &bad);
+        size_t wrong = site_wrong(check->site, at + done * dtype_bytes(data.dtype), &data,
+                                  promise->all, n, &bad);
         if (wrong && place->wrong == 0) {
             bad.index += base + done;
             place->bad = bad;

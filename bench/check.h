@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bench/board.h"
+#include "bench/site.h"
 
 /* One rank's share of a call to be checked. */
 struct check {
@@ -14,8 +15,8 @@ struct check {
     bool in_place;
     uint8_t *memory; /* of the buffers, see plan_places */
     struct plan_places places;
-    const struct traffic *traffic;    /* alltoallv; else NULL */
-    struct gpu_bad *bad, *bad_device; /* memory of a GPU: what kernels tell of it; else NULL */
+    const struct traffic *traffic; /* alltoallv; else NULL */
+    const struct site *site;
 };
 
 /* Rounds that a row needs: as many as asked, at least two, and so many that each rank's share shows

@@ -32,12 +32,7 @@ static int allocate_on_device(struct bench *bench)
     struct rank *rk = bench->rk;
     if (device_open(rk, bench->plan->device_bytes, bench->err)) return -1;
     const struct gpu *gpu = rk->device->gpu;
-    void *memory = NULL, *bad, *seen;
-    if (gpu_check(gpu, gpu->host_alloc(&bad, sizeof *bench->bad), bench->err, "pinned memory"))
-        return -1;
-    bench->bad = bad;
-    if (gpu_check(gpu, gpu->host_device(bad, &seen), bench->err, "pinned memory")) return -1;
-    bench->bad_device = seen;
+    void *memory = NULL;
     if (bench->plan->shared) {
         memory = device_alloc(rk, bench->memory_bytes, bench->err);
     } else if (gpu_check(gpu, gpu->alloc(&memory, bench->memory_bytes), bench->err,
@@ -51,7 +46,6 @@ static int allocate_on_device(struct bench *bench)
 static void free_on_device(struct bench *bench)
 {
     const struct gpu *gpu = bench->rk->device->gpu;
-    if (bench->bad) gpu->host_free(bench->bad);
     if (bench->memory && !bench->plan->shared) gpu->free(bench->memory);
     device_close(bench->rk);
 }
@@ -95,13 +89,14 @@ int bench_open(struct bench *bench, struct rank *rk, struct err *err)
     rank_says(rk, "%s, starting", coll_get(plan->coll)->name);
     if (rk->fault) launch_fault(rk);
     if (!bench->kernels || check_plant(rk, &bench->planted, err)) return -1;
-    return allocate(bench);
+    return allocate(bench) || site_open(&bench->site, rk, err) ? -1 : 0;
 }
 
 void bench_close(struct bench *bench)
 {
     ready_release(&bench->ready);
     free(bench->group);
+    site_close(&bench->site);
     if (bench->rk->device) {
         free_on_device(bench);
         return;
@@ -137,8 +132,7 @@ int side_open(struct side *side, struct bench *bench, const struct plan_row *row
         .memory = bench->memory,
         .places = plan_places(plan, row, bench->me, in_place),
         .traffic = side->traffic,
-        .bad = bench->bad,
-        .bad_device = bench->bad_device,
+        .site = &bench->site,
     };
     side->rounds = check_rounds(plan, row, side->ready->sched->nparts);
     side->mark = rank_mark(bench->rk);
@@ -186,22 +180,6 @@ void side_operate(void *ctx)
     exec_run(side->exec);
 }
 
-/* Makes the planted element wrong. */
-static void plant(const struct side *side)
-{
-    struct rank *rk = side->bench->rk;
-    size_t esize = dtype_bytes(side->row->dtype);
-    uint8_t *at = side->check.memory + side->check.places.out + side->bench->planted * esize;
-    uint8_t byte;
-    if (rk->device) {
-        device_copy(rk, &byte, at, 1);
-        byte ^= 1;
-        device_copy(rk, at, &byte, 1);
-    } else {
-        *at ^= 1;
-    }
-}
-
 void side_queue(void *ctx)
 {
     struct side *side = ctx;
@@ -230,7 +208,10 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
             side->bench->planted != UINT64_MAX && coll_get(side->bench->plan->coll)->empty;
         board_place(rk->world, rk->rank)->entered += !absent;
         runner->run(runner->ctx);
-        if (side->bench->planted < side->row->out_bytes / esize) plant(side);
+        if (side->bench->planted < side->row->out_bytes / esize) {
+            uint8_t *out = side->check.memory + side->check.places.out;
+            site_flip(&side->bench->site, out + side->bench->planted * esize);
+        }
         check_result(&side->check, salt);
     }
     rank_barrier(rk);

@@ -22,11 +22,11 @@ struct bench {
     struct ready_set ready;
     uint8_t *memory; /* of input and output, for the largest row */
     size_t memory_bytes;
-    uint8_t *slot;                    /* private buffers: to measure handing over with; else NULL */
-    const uint8_t *next_slot;         /* the next rank's */
-    struct gpu_bad *bad, *bad_device; /* GPUs: pinned, what a check found; else NULL */
-    uint32_t handles;                 /* opened so far */
-    uint64_t planted;                 /* element to make wrong, UINT64_MAX: none */
+    uint8_t *slot;            /* private buffers: to measure handing over with; else NULL */
+    const uint8_t *next_slot; /* the next rank's */
+    struct site site;         /* where the memory is */
+    uint32_t handles;         /* opened so far */
+    uint64_t planted;         /* element to make wrong, UINT64_MAX: none */
 };
 
 /* Allocates and prefaults the buffers; every rank calls it. bench_close in either case. */

@@ -68,6 +68,25 @@ static void test_arguments()
     delete in;
 }
 
+static __global__ void count_places(uint32_t *places)
+{
+    unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    atomicAdd(places + block * 8 + thread, 1u + blockDim.x * blockDim.y * blockDim.z);
+}
+
+/* Each place of a grid and of a block is run once; a large block is cut to CUEMU_THREADS. */
+static void test_places()
+{
+    uint32_t *places = device_memory<uint32_t>(24 * 8);
+    std::vector<uint32_t> counts(24 * 8);
+    OK(CC_LAUNCH(count_places, dim3(2, 3, 4), dim3(1, 2, 4), 0, nullptr, places));
+    OK(CC_LAUNCH(count_places, 24, 512, 0, nullptr, places));
+    OK(cudaMemcpy(counts.data(), places, 4 * counts.size(), cudaMemcpyDefault));
+    for (uint32_t count : counts)
+        CHECK(count == 2 * 9);
+}
+
 /* Reverses 64 numbers through shared memory, again and again; and votes. */
 static __global__ void reverse(uint32_t *numbers, unsigned rounds, uint32_t *votes)
 {
@@ -128,6 +147,20 @@ static void dies_without_room()
     uint64_t *arrived = device_memory<uint64_t>(1);
     OK(CC_LAUNCH(meet, 3, 32, 0, nullptr, arrived, 3)); /* CUEMU_SMS=1: room for two */
     OK(cudaDeviceSynchronize());
+}
+
+/* Two blocks of one stream wait for a block of another one. */
+static void meet_in_two_streams()
+{
+    uint64_t *arrived = device_memory<uint64_t>(1);
+    cudaStream_t other;
+    OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    OK(CC_LAUNCH(meet, 2, 32, 0, nullptr, arrived, 3));
+    while (__atomic_load_n(arrived, __ATOMIC_RELAXED) < 2)
+        sched_yield();
+    OK(CC_LAUNCH(meet, 1, 32, 0, other, arrived, 3));
+    OK(cudaDeviceSynchronize());
+    OK(cudaStreamDestroy(other));
 }
 
 static __global__ void two_barriers(void *)
@@ -421,6 +454,9 @@ static void islands_rank(struct meeting *meeting, unsigned rank, unsigned ranks)
     cudaIpcMemHandle_t other = meeting->handles[1 - rank];
     CHECK(cudaIpcOpenMemHandle(&theirs, other, 1) == cudaErrorPeerAccessUnsupported);
     OK(cudaSetDevice(2 - (int)rank * 2));
+    cudaIpcMemHandle_t reused = other; /* the same number of a process that started later */
+    reused.reserved[16]++;
+    CHECK(cudaIpcOpenMemHandle(&theirs, reused, 1) == cudaErrorInvalidResourceHandle);
     OK(cudaIpcOpenMemHandle(&theirs, other, 1));
     CHECK(cudaFree(theirs) == cudaErrorInvalidValue);
     CHECK(cudaIpcCloseMemHandle(memory) == cudaErrorInvalidValue);
@@ -526,12 +562,18 @@ const std::vector<test> block_tests = {
     {"launch", test_launch, {}, nullptr},
     {"launch, many threads", test_launch, {"CUEMU_THREADS=1024"}, nullptr},
     {"launch, one thread", test_launch, {"CUEMU_THREADS=1", "CUEMU_SMS=1"}, nullptr},
+    {"places", test_places, {"CUEMU_THREADS=8"}, nullptr},
     {"arguments", test_arguments, {}, nullptr},
     {"barrier", test_barrier, {"CUEMU_THREADS=64"}, nullptr},
     {"barrier, permuted", test_barrier, {"CUEMU_THREADS=64", "CUEMU_SEED=5"}, nullptr},
     {"room for blocks", test_room, {}, nullptr},
     {"no room for a block",
      dies_without_room,
+     {"CUEMU_SMS=1", "CUEMU_TIMEOUT_S=1"},
+     "cuemu: nothing has moved for 1 s"},
+    {"two streams", meet_in_two_streams, {"CUEMU_SMS=2"}, nullptr},
+    {"two streams, no room",
+     meet_in_two_streams,
      {"CUEMU_SMS=1", "CUEMU_TIMEOUT_S=1"},
      "cuemu: nothing has moved for 1 s"},
     {"two barriers", dies_at_two_barriers, {}, "thread 1 waits in __syncthreads at "},

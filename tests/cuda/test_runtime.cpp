@@ -204,7 +204,11 @@ static void test_table()
     OK(gpu->count(&devices));
     CHECK(devices == 4);
     struct gpu_info info;
+    void *stream, *nowhere = nullptr;
+    OK(gpu->stream_new(&stream));
     OK(gpu->use(3));
+    CHECK(gpu->spin(static_cast<uint32_t *>(nowhere), stream) == cudaErrorInvalidResourceHandle);
+    OK(gpu->stream_free(stream));
     OK(gpu->info(1, &info));
     CHECK(info.sms == 16 && info.major == 9 && info.bytes && !strcmp(info.pci, "0000:02:00.0"));
     CHECK(strstr(info.name, "emulated"));
