@@ -10,6 +10,7 @@
 #include "bench/board.h"
 #include "bench/repeat.h"
 #include "bench/trace.h"
+#include "exec/device.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
 #include "kernels/gpu.h"
@@ -17,7 +18,6 @@
 enum { RANKS_LEAST = 2, RANKS_MOST = 8 };
 enum { MPI_BYTES = 64 << 20 };    /* of the library itself, per rank */
 enum { EXTENT_SLACK = 16 << 20 }; /* address space alone, beside twice what is counted */
-enum { DEVICE_SLACK = 4 << 20, DEVICE_HOST_BYTES = 1 << 20 }; /* ranks on GPUs */
 
 void fitted_release(struct fitted *fitted)
 {

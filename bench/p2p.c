@@ -88,6 +88,8 @@ static struct plan *leg_plan(const struct p2p_plan *plan, enum p2p_leg leg, uint
         .wire = plan->wire,
         .transport = plan->transport,
         .shared = plan->shared,
+        .device = plan->device,
+        .apart = plan->apart,
         .place = {[IN_PLACE] = true},
     };
     made->algos[0] = PLAN_ALGO_AUTO;

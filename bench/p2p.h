@@ -42,6 +42,8 @@ struct p2p_plan {
     uint32_t transport; /* number in transport_table() */
     int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
     bool shared, threads;
+    bool device, oversubscribe, apart; /* as in struct plan */
+    size_t device_bytes;               /* memory of a rank on its GPU */
     uint64_t samples; /* per cell; 0: as many as fit cell_s, P2P_SAMPLES_LEAST to _MOST */
     double cell_s;    /* wanted time of a cell: one mode of one pair in one pass */
     uint32_t passes;  /* visits to each pair */
@@ -63,6 +65,7 @@ struct p2p_board {
 /* A rank's place: written before the pair meets, read behind it; but the bell is rung by others. */
 struct p2p_place {
     _Alignas(128) _Atomic uint32_t bell; /* times this rank was woken: see p2p_rank.c */
+    _Alignas(128) _Atomic uint64_t met;  /* GPUs: times this rank came to meet the other */
     _Alignas(128) uint64_t value;        /* the first's decision */
     uint64_t wrong;                      /* elements of this pair and size that arrived wrong */
     struct data_bad bad;                 /* the first of them */

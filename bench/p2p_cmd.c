@@ -16,6 +16,7 @@
 #include "bench/header.h"
 #include "bench/p2p_report.h"
 #include "bench/wiring.h"
+#include "exec/device.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
 #include "sched/sweep.h"
@@ -34,7 +35,7 @@ struct p2p_request {
     double timeout_s, cell_s;
     unsigned ranks_as, buffers, wire;
     const char *transport, *json, *csv;
-    bool overwrite;
+    bool overwrite, oversubscribe;
 };
 
 static const char *const rank_choices[] = {"processes", "threads", NULL};
@@ -66,6 +67,8 @@ static const struct opts_row rows[] = {
     ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
         "where messages lie: in memory that peers can map, or not", .choices = buffer_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
+    ROW("oversubscribe", 0, OPTS_FLAG, oversubscribe, NULL, NULL,
+        "transports of GPUs: more ranks than GPUs, which they share; for checking, not for timing"),
     ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
@@ -196,12 +199,29 @@ static void read_slow(struct p2p_plan *plan, struct err *err)
 }
 
 static void read_transport(struct p2p_plan *plan, const struct p2p_request *request,
-                           struct err *err)
+                           const struct opts *opts, struct err *err)
 {
     struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
     plan->transport = wiring.transport;
     plan->wire = wiring.wire;
     plan->shared = wiring.shared;
+    plan->device = wiring.device;
+    plan->oversubscribe = request->oversubscribe;
+    const struct gpu *gpu;
+    char pairs[128];
+    int devices;
+    const char *why;
+    if (!plan->device || err->count) return;
+    if (!opts_is_set(opts, "ranks") && gpu_devices(&devices, &why) && devices > 1)
+        plan->nranks = (uint32_t)devices;
+    if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
+    plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
+    if (plan->apart && plan->wire == WIRE_PULL) {
+        err_add(err, ERR_USAGE,
+                "--wire pull needs peer access between all pairs of GPUs, which ranks %s do not "
+                "have: use --wire staged or ll",
+                pairs);
+    }
 }
 
 static uint64_t all_pairs(const struct p2p_plan *plan)
@@ -251,7 +271,7 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
         err_add(err, ERR_USAGE, "--ranks 1: a pair needs two ranks, the least is 2");
         plan->nranks = 2;
     }
-    read_transport(plan, request, err);
+    read_transport(plan, request, opts, err);
     read_slow(plan, err);
     choose_effort(plan, request, opts, err);
     if (err->count == 0) return plan;
@@ -260,7 +280,7 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
 }
 
 /* Verifies the schedules of all sizes and counts the memory of a rank. */
-static int size_world(const struct p2p_plan *plan, struct world_spec *spec, struct err *err)
+static int size_world(struct p2p_plan *plan, struct world_spec *spec, struct err *err)
 {
     size_t handles = 0, buffer = p2p_buffer_bytes(plan->sizes[plan->nsizes - 1]);
     int bad = 0;
@@ -280,6 +300,8 @@ static int size_world(const struct p2p_plan *plan, struct world_spec *spec, stru
         .extent_bytes = 2 * all + EXTENT_SLACK,
         .resident_bytes = all,
     };
+    plan->device_bytes = all + DEVICE_SLACK;
+    if (plan->device && !plan->apart) spec->resident_bytes = DEVICE_HOST_BYTES;
     return bad;
 }
 
@@ -356,7 +378,7 @@ static void note_figures(struct out *out, const struct p2p_plan *plan)
     out_note(out,
              "latency: half of a message there and back; both ways and all at once: the sum of "
              "both ways; medians of samples over a window of messages");
-    if (plan->shared) {
+    if (plan->shared && !plan->device) {
         out_note(
             out,
             "where the receiver reads the sender's buffer, bandwidth is that of one message at "
@@ -423,6 +445,18 @@ static void note_planted(struct out *out, const struct p2p_plan *plan)
     }
 }
 
+static void note_device(struct out *out, const struct p2p_plan *plan)
+{
+    char pairs[128];
+    out_note(out,
+             "times are those of the GPUs' clocks, without launching: messages of a window wait "
+             "in the streams until both ranks of a pair are there");
+    if (device_apart(plan->nranks, pairs, sizeof pairs) > 0) {
+        out_note(out, "ranks %s have no peer access: through pinned memory of the host", pairs);
+        out_meta(out, "pairs_through_host", out_text(pairs));
+    }
+}
+
 static void note_plan(struct out *out, const struct p2p_plan *plan, const struct world_spec *spec)
 {
     const char *kind = plan->threads ? "threads" : "processes";
@@ -432,7 +466,9 @@ static void note_plan(struct out *out, const struct p2p_plan *plan, const struct
     out_note(out, "p2p of %u ranks (%s), %llu pairs in %u rounds; needs %s of memory", plan->nranks,
              kind, (unsigned long long)all_pairs(plan), p2p_rounds(plan->nranks),
              units_size_near(text, world_need(spec)));
-    if (plan->nranks > plan->cores) {
+    if (plan->device) {
+        note_device(out, plan);
+    } else if (plan->nranks > plan->cores) {
         out_note(out,
                  "more ranks (%u) than cores (%u): alone a pair has the cores for itself, all at "
                  "once contains waiting for a core",
@@ -516,7 +552,7 @@ static void start(struct p2p_run *run, struct world *world, double timeout_s, ch
 }
 
 /* The signal that ended the run, SIGPIPE when the reader of stdout went away; 0: none. */
-static int run_plan(const struct p2p_request *request, const struct p2p_plan *plan, char **argv,
+static int run_plan(const struct p2p_request *request, struct p2p_plan *plan, char **argv,
                     struct err *err)
 {
     struct world_spec spec;

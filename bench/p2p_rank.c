@@ -20,7 +20,10 @@
 #include "bench/check.h"
 #include "bench/clock.h"
 #include "bench/p2p.h"
+#include "bench/site.h"
 #include "bench/stats.h"
+#include "bench/timing_gpu.h"
+#include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
 
@@ -37,7 +40,8 @@ struct seat {
     struct rank *rk;
     struct err *err;
     struct p2p_plan *plan;
-    uint8_t *memory;  /* two blocks of the largest size */
+    uint8_t *memory;  /* two blocks of the largest size, */
+    struct site site; /* which lie here */
     size_t bytes;     /* of memory */
     uint64_t planted; /* element to make wrong, UINT64_MAX: none */
     uint32_t pass;
@@ -59,7 +63,8 @@ struct duel {
     uint32_t me;       /* 0 or 1 in the group */
     bool delays;       /* a planted delay before each send */
     struct exec *exec[NLEGS];
-    double meet_ns; /* of the first rank */
+    double meet_ns;                        /* of the first rank */
+    uint64_t met_before, their_met_before; /* GPUs: meetings of the two before this round */
     struct p2p_result result;
 };
 
@@ -107,10 +112,23 @@ static void operate(const struct duel *duel, enum p2p_leg leg)
     exec_run(duel->exec[leg]);
 }
 
-/* Both are here, and see what the other wrote before. */
+/* Both are here, and see what the other wrote before. On GPUs by the host's memory: what is queued
+ * in the stream does not matter. */
 static void meet(const struct duel *duel)
 {
-    operate(duel, LEG_MEET);
+    struct rank *rk = duel->seat->rk;
+    if (!rk->device) {
+        operate(duel, LEG_MEET);
+        return;
+    }
+    struct p2p_place *own = p2p_place(duel->seat->plan, rk->rank);
+    struct p2p_place *theirs = p2p_place(duel->seat->plan, duel->group[1 - duel->me]);
+    uint64_t times = own->met - duel->met_before + 1;
+    atomic_fetch_add_explicit(&own->met, 1, memory_order_release); /* pairs with the acquire */
+    for (struct waiter waiter = {0};
+         atomic_load_explicit(&theirs->met, memory_order_acquire) - duel->their_met_before < times;
+         waiter_pause(&waiter, rk)) {
+    }
 }
 
 /* The first rank's value, for both. */
@@ -157,10 +175,48 @@ static bool is_pulled(const struct duel *duel, enum p2p_leg leg)
     return duel->legs->legs[leg].ready->linked[IN_PLACE]->opts.mode == WIRE_PULL;
 }
 
+/* Messages of a window, one after the other. */
+struct window {
+    const struct duel *duel;
+    enum p2p_mode mode;
+};
+
+static void run_message(void *ctx)
+{
+    const struct window *window = ctx;
+    for (uint32_t i = 0; i < modes[window->mode].nlegs; i++)
+        operate(window->duel, modes[window->mode].legs[i]);
+}
+
+static void queue_message(void *ctx)
+{
+    const struct window *window = ctx;
+    struct rank *rk = window->duel->seat->rk;
+    if (rk->fault) launch_fault(rk);
+    for (uint32_t i = 0; i < modes[window->mode].nlegs; i++)
+        exec_start(window->duel->exec[modes[window->mode].legs[i]]);
+}
+
+static void meet_other(void *ctx)
+{
+    meet(ctx);
+}
+
+/* A sample by the device's clock. */
+static double run_on_gpu(const struct duel *duel, enum p2p_mode mode, uint64_t count)
+{
+    struct window window = {duel, mode};
+    struct runner runner = {run_message, &window, NULL};
+    if (exec_queues(duel->exec[LEG_THERE]) && !duel->delays) runner.queue = queue_message;
+    struct duel mine = *duel; /* the meeting's, which only counts in the places */
+    return (double)timing_gpu_batch(duel->seat->rk, &runner, count, meet_other, &mine);
+}
+
 /* Nanoseconds of one sample. */
 static double run_sample(const struct duel *duel, enum p2p_mode mode, uint64_t window)
 {
     enum p2p_leg first = modes[mode].legs[0];
+    if (duel->seat->rk->device) return run_on_gpu(duel, mode, window);
     if (modes[mode].meets && is_pulled(duel, first)) return run_fresh(duel, first, window);
     uint64_t start = clock_ns();
     for (uint64_t w = 0; w < window; w++) {
@@ -173,6 +229,11 @@ static double run_sample(const struct duel *duel, enum p2p_mode mode, uint64_t w
 
 /* ---- data check ---- */
 
+static struct gpu_data data_of(uint32_t owner, uint64_t first, uint64_t salt)
+{
+    return (struct gpu_data){P2P_DTYPE, OP_COUNT, 2, owner, first, salt};
+}
+
 /* Data in the blocks that are ours, poison in the other's. */
 static void fill(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
 {
@@ -184,9 +245,10 @@ static void fill(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
             n = count - done < PIECE ? count - done : PIECE;
             uint8_t *at = seat->memory + (block * count + done) * esize;
             if (owner == duel->me) {
-                data_fill(at, P2P_DTYPE, OP_COUNT, 2, owner, done, n, salt);
+                struct gpu_data data = data_of(owner, done, salt);
+                site_fill(&seat->site, at, &data, n);
             } else {
-                data_poison(at, n * esize, salt);
+                site_poison(&seat->site, at, n * esize, salt);
             }
             rank_tick(seat->rk);
         }
@@ -203,8 +265,9 @@ static void compare(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
             n = count - done < PIECE ? count - done : PIECE;
             struct data_bad bad;
             size_t at = block * count + done;
-            size_t wrong = data_check_copy(seat->memory + at * esize, P2P_DTYPE, OP_COUNT, 2,
-                                           owner_of(leg, block), done, n, salt, &bad);
+            struct gpu_data data = data_of(owner_of(leg, block), done, salt);
+            size_t wrong =
+                site_wrong(&seat->site, seat->memory + at * esize, &data, false, n, &bad);
             if (wrong && place->wrong == 0) {
                 place->bad = bad;
                 place->bad.index += at;
@@ -228,7 +291,7 @@ static void check(const struct duel *duel, enum p2p_leg leg, uint64_t round)
     meet(duel);
     operate(duel, leg);
     if (seat->planted < duel->legs->legs[leg].row.out_bytes / esize) {
-        seat->memory[seat->planted * esize] ^= 1;
+        site_flip(&seat->site, seat->memory + seat->planted * esize);
     }
     compare(duel, leg, salt);
 }
@@ -254,6 +317,11 @@ static void settle(struct duel *duel, enum p2p_mode mode)
         if (window_ns > cell_ns / P2P_SAMPLES_LEAST) window_ns = cell_ns / P2P_SAMPLES_LEAST;
         if (least_ns < window_ns) least_ns = window_ns;
     }
+    uint64_t most = P2P_WINDOW_MOST;
+    if (seat->rk->device) { /* what a stream takes, as long as its events need */
+        most = TIMING_GPU_BATCH / modes[mode].nlegs;
+        least_ns = TIMING_GPU_SAMPLE_S * 1e9;
+    }
     double took_ns, spent_ns; /* the latter with what is done between the readings of the clock */
     uint64_t window = 1, more;
     do {
@@ -261,7 +329,7 @@ static void settle(struct duel *duel, enum p2p_mode mode)
         uint64_t start = clock_ns();
         took_ns = run_sample(duel, mode, window);
         spent_ns = (double)(clock_ns() - start);
-        window = 2 * times->window < P2P_WINDOW_MOST ? 2 * times->window : P2P_WINDOW_MOST;
+        window = 2 * times->window < most ? 2 * times->window : most;
         more = agree(duel, took_ns < least_ns && window > times->window);
     } while (more);
     uint64_t samples = seat->plan->samples;
@@ -355,6 +423,8 @@ static bool find_duel(struct duel *duel, uint32_t round)
         duel->group[0] = pair.first;
         duel->group[1] = pair.second;
         duel->me = pair.second == rank;
+        duel->met_before = p2p_place(seat->plan, rank)->met;
+        duel->their_met_before = p2p_place(seat->plan, duel->group[1 - duel->me])->met;
         const struct p2p_plan *plan = seat->plan;
         bool to_it = plan->slow_to == P2P_ALL || plan->slow_to == duel->group[1 - duel->me];
         duel->delays = plan->slow_ns && plan->slow_from == rank && to_it;
@@ -501,7 +571,7 @@ static int run_round(struct seat *seat, const struct p2p_legs *legs, uint32_t si
 {
     struct rank *rk = seat->rk;
     const struct p2p_plan *plan = seat->plan;
-    size_t mark = rank_mark(rk);
+    size_t mark = rank_mark(rk), mark_there = device_mark(rk);
     struct duel duel = {.seat = seat, .legs = legs, .bytes = plan->sizes[size_at]};
     bool plays = find_duel(&duel, round);
     uint64_t number = (uint64_t)size_at * p2p_rounds(plan->nranks) + round;
@@ -518,6 +588,7 @@ static int run_round(struct seat *seat, const struct p2p_legs *legs, uint32_t si
         exec_close(duel.exec[leg]);
     rank_barrier(rk); /* and nobody uses it again before all have left */
     rank_rewind(rk, mark);
+    device_rewind(rk, mark_there);
     return 0;
 }
 
@@ -532,12 +603,42 @@ static double clock_cost_ns(void)
     return (double)(last - start) / CALLS;
 }
 
+static int allocate_on_device(struct seat *seat)
+{
+    struct rank *rk = seat->rk;
+    void *memory = NULL;
+    if (device_open(rk, seat->plan->device_bytes, seat->err)) return -1;
+    const struct gpu *gpu = rk->device->gpu;
+    if (seat->plan->shared) {
+        memory = device_alloc(rk, seat->bytes, seat->err);
+    } else if (gpu_check(gpu, gpu->alloc(&memory, seat->bytes), seat->err, "%zu B on device %d",
+                         seat->bytes, rk->device->number)) {
+        return -1;
+    }
+    seat->memory = memory;
+    return memory ? 0 : -1;
+}
+
+static void release(struct seat *seat)
+{
+    struct device *device = seat->rk->device;
+    site_close(&seat->site);
+    if (device) {
+        if (seat->memory && !seat->plan->shared) device->gpu->free(seat->memory);
+        device_close(seat->rk);
+    } else if (!seat->plan->shared && seat->memory) {
+        munmap(seat->memory, seat->bytes);
+    }
+    free(seat->us);
+}
+
 static int allocate(struct seat *seat)
 {
     const struct p2p_plan *plan = seat->plan;
     uint64_t most = plan->samples ? plan->samples : P2P_SAMPLES_MOST;
     seat->us = mem_calloc(most, sizeof *seat->us);
     seat->bytes = p2p_buffer_bytes(plan->sizes[plan->nsizes - 1]);
+    if (plan->device) return allocate_on_device(seat);
     if (plan->shared) {
         seat->memory = rank_alloc(seat->rk, seat->bytes, seat->err);
         return seat->memory ? 0 : -1;
@@ -566,12 +667,11 @@ int p2p_rank(struct rank *rk, struct err *err)
         .rk = rk, .err = err, .plan = world_blob(rk->world), .clock_ns = clock_cost_ns()};
     rank_says(rk, "p2p, starting");
     int bad = check_plant(rk, &seat.planted, err);
-    if (!bad) bad = allocate(&seat);
+    if (!bad) bad = allocate(&seat) || site_open(&seat.site, rk, err) ? -1 : 0;
     for (; !bad && seat.pass < seat.plan->passes; seat.pass++) {
         for (uint32_t i = 0; !bad && i < seat.plan->nsizes; i++)
             bad = run_size(&seat, i);
     }
-    if (!seat.plan->shared && seat.memory) munmap(seat.memory, seat.bytes);
-    free(seat.us);
+    release(&seat);
     return bad;
 }

@@ -124,6 +124,7 @@ static void note_matrices(struct out *out, const struct p2p_plan *plan,
     char size[UNITS_TEXT];
     double *latency = mem_calloc((size_t)n * n, sizeof *latency);
     double *GBps = mem_calloc((size_t)n * n, sizeof *GBps);
+    double *both_GBps = mem_calloc((size_t)n * n, sizeof *both_GBps);
     for (size_t i = 0; i < npairs; i++) {
         const struct p2p_times *times = last[i].times;
         uint32_t a = first[i].pair.first, b = first[i].pair.second;
@@ -131,6 +132,7 @@ static void note_matrices(struct out *out, const struct p2p_plan *plan,
         latency[a * n + b] = latency[b * n + a] = first[i].times[P2P_LATENCY].p50_us;
         GBps[a * n + b] = bytes / times[P2P_THERE].p50_us / 1e3;
         GBps[b * n + a] = bytes / times[P2P_BACK].p50_us / 1e3;
+        both_GBps[a * n + b] = both_GBps[b * n + a] = 2 * bytes / times[P2P_BOTH].p50_us / 1e3;
     }
     char *title = mem_printf("latency in us, %s:", units_size(size, plan->sizes[0]));
     note_matrix(out, title, latency, n);
@@ -139,8 +141,13 @@ static void note_matrices(struct out *out, const struct p2p_plan *plan,
                        units_size(size, plan->sizes[plan->nsizes - 1]));
     note_matrix(out, title, GBps, n);
     free(title);
+    title = mem_printf("both ways bandwidth in GB/s, the sum, %s:",
+                       units_size(size, plan->sizes[plan->nsizes - 1]));
+    note_matrix(out, title, both_GBps, n);
+    free(title);
     free(latency);
     free(GBps);
+    free(both_GBps);
 }
 
 /* ---- slow pairs ---- */

@@ -28,7 +28,8 @@ static void let_go(struct rank *rk)
     __atomic_store_n(rk->device->hold, 1, __ATOMIC_RELEASE);
 }
 
-uint64_t timing_gpu_sample(struct rank *rk, const struct runner *runner, uint64_t batch)
+uint64_t timing_gpu_batch(struct rank *rk, const struct runner *runner, uint64_t batch,
+                          void (*meet)(void *ctx), void *ctx)
 {
     struct device *device = rk->device;
     if (runner->queue) {
@@ -37,10 +38,10 @@ uint64_t timing_gpu_sample(struct rank *rk, const struct runner *runner, uint64_
         for (uint64_t i = 0; i < batch; i++)
             runner->queue(runner->ctx);
         record(rk, 1);
-        rank_barrier(rk);
+        meet(ctx);
         let_go(rk);
     } else {
-        rank_barrier(rk);
+        meet(ctx);
         record(rk, 0);
         for (uint64_t i = 0; i < batch; i++)
             runner->run(runner->ctx);
@@ -51,6 +52,16 @@ uint64_t timing_gpu_sample(struct rank *rk, const struct runner *runner, uint64_
     device_must(rk, device->gpu->event_ms(device->events[0], device->events[1], &ms), "timing");
     rank_tick(rk);
     return (uint64_t)((double)ms * 1e6);
+}
+
+static void meet_all(void *ctx)
+{
+    rank_barrier(ctx);
+}
+
+uint64_t timing_gpu_sample(struct rank *rk, const struct runner *runner, uint64_t batch)
+{
+    return timing_gpu_batch(rk, runner, batch, meet_all, rk);
 }
 
 void timing_gpu_host(struct rank *rk, const struct runner *runner, double *host_us,

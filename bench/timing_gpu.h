@@ -19,6 +19,10 @@ enum { TIMING_GPU_BATCH = 200 /* a stream takes some 1000 operations before queu
  * run `batch` times between the events, so that its launches are in the time. */
 uint64_t timing_gpu_sample(struct rank *rk, const struct runner *runner, uint64_t batch);
 
+/* The same among those ranks that `meet` brings together. */
+uint64_t timing_gpu_batch(struct rank *rk, const struct runner *runner, uint64_t batch,
+                          void (*meet)(void *ctx), void *ctx);
+
 /* Microseconds as the host sees it, the median of a few operations, each the slowest rank's; and of
  * the launching call (0: the runner cannot queue). All ranks call it and learn the same. */
 void timing_gpu_host(struct rank *rk, const struct runner *runner, double *host_us,

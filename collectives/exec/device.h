@@ -9,6 +9,9 @@
 #include "exec/world.h"
 #include "kernels/gpu.h"
 
+/* Beside what buffers and handles need: of a rank's device, and of its memory on the host. */
+enum { DEVICE_SLACK = 4 << 20, DEVICE_HOST_BYTES = 1 << 20 };
+
 struct device {
     const struct gpu *gpu;
     struct rank *rank;
