@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "exec/transport.h"
 
 struct plan *plan_append(struct plan *plan, const void *data, size_t bytes, size_t *at)
 {
@@ -26,6 +27,19 @@ static size_t block_count_of(const struct plan *plan, const struct plan_row *row
                             dtype_bytes(row->dtype));
 }
 
+/* Where lanes are cheap, so many copies of the pattern as have enough to do. */
+static void add_channels(const struct plan *plan, struct plan_row *row)
+{
+    const struct transport *transport = transport_table()[plan->transport];
+    uint32_t least = row->choice.channels, most = transport->most_channels;
+    if (row->choice.algo->grouped) most /= 4; /* a lane per phase and channel */
+    for (uint64_t each = transport->channel_bytes;
+         row->choice.channels * 2 <= most &&
+         row->bytes >= 2 * each * row->choice.channels / least;) {
+        row->choice.channels *= 2;
+    }
+}
+
 static void choose_algo(const struct plan *plan, struct plan_row *row)
 {
     int32_t number = plan->algos[row->algo_at];
@@ -38,6 +52,7 @@ static void choose_algo(const struct plan *plan, struct plan_row *row)
         const struct algo *algo = &algo_table(&nalgos)[number];
         row->choice = (struct algo_choice){algo, algo->channels, 1};
     }
+    if (number != PLAN_ALGO_DRAWN) add_channels(plan, row);
     if (plan->channels) row->choice.channels = plan->channels;
     if (plan->parts) row->choice.parts = plan->parts;
 }

@@ -56,6 +56,8 @@ struct transport {
     } suits[WIRE_MODE_COUNT];
     size_t slot_budget;
     uint32_t granule, message_align;
+    uint32_t most_channels; /* of an algorithm, unless asked for; 0: its own number, */
+    size_t channel_bytes;   /* .. each with at least so many bytes of a call */
     /* Memory for scratch, of the kind that the buffers are of: rank_alloc, device_alloc. */
     void *(*alloc)(struct rank *rk, size_t bytes, struct err *err);
     const char *(*absent)(void); /* why it cannot be used here; NULL: it can */

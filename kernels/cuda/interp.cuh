@@ -548,7 +548,7 @@ static __device__ void run_lane(struct place at, uint64_t *progress)
 }
 
 template <enum dtype T, enum redop OP>
-static __global__ void __launch_bounds__(FOLD_THREADS)
+static __global__ void __launch_bounds__(FOLD_THREADS, 1)
     interpret(const struct gpu_rank *ranks, uint32_t nlanes)
 {
     __shared__ struct lane lane;
