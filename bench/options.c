@@ -218,6 +218,25 @@ static void check_fixed(const struct request *request, struct err *err)
     }
 }
 
+/* Flags that only transports of GPUs have. */
+static void check_gpu_flags(const struct request *request, struct err *err)
+{
+    const struct transport *const *at = transport_table();
+    while (*at && strcmp((*at)->name, request->transport) != 0)
+        at++;
+    if (!*at || (*at)->device) return;
+    const char *const asked[] = {request->cudagraph ? "--cudagraph 1" : NULL,
+                                 request->oversubscribe ? "--oversubscribe" : NULL,
+                                 request->vs == VS_NCCL ? "--vs nccl" : NULL};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        if (!asked[i]) continue;
+        err_add(err, ERR_USAGE,
+                "%s is for ranks on GPUs, not for --transport %s; use --transport cuda-ipc or "
+                "cuda-peer",
+                asked[i], request->transport);
+    }
+}
+
 /* Reads KxN. */
 static void read_groups(struct request *request, const struct opts *opts, struct err *err)
 {
@@ -401,6 +420,7 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
     if (err->count == 0) {
         sweep_check(&request->sweep, err);
         check_fixed(request, err);
+        check_gpu_flags(request, err);
     }
     return err->count ? -1 : 0;
 }
@@ -515,16 +535,13 @@ static void check_device(struct plan *plan, const struct request *request, struc
         err_add(err, ERR_USAGE, "%s is for ranks on processors, not for --transport %s: use shm",
                 none[i].what, name);
     }
-    if (!plan->device) {
-        if (plan->graph || plan->oversubscribe || request->vs == VS_NCCL) {
-            err_add(err, ERR_USAGE, "%s is for transports of GPUs, not for --transport %s: %s",
-                    plan->graph           ? "--cudagraph (-G)"
-                    : plan->oversubscribe ? "--oversubscribe"
-                                          : "--vs nccl",
-                    name, "use cuda-ipc or cuda-peer");
-        }
-        return;
+    if (plan->device && plan->graph && !transport_table()[plan->transport]->graphs) {
+        err_add(err, ERR_USAGE,
+                "--cudagraph 1: %s issues each copy by itself; graphs are there with --transport "
+                "cuda-ipc",
+                name);
     }
+    if (!plan->device || err->count) return;
     if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
     plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
     if (plan->apart && plan->wire == WIRE_PULL) {
@@ -544,7 +561,7 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->device = wiring.device;
     plan->oversubscribe = request->oversubscribe;
     plan->graph = request->cudagraph > 0;
-    if (!err->count) check_device(plan, request, err);
+    check_device(plan, request, err);
 }
 
 static void plan_root(struct plan *plan, const struct request *request, struct err *err)

@@ -197,6 +197,13 @@ static void queue_message(void *ctx)
         exec_start(window->duel->exec[modes[window->mode].legs[i]]);
 }
 
+static void await_messages(void *ctx)
+{
+    const struct window *window = ctx;
+    for (uint32_t i = 0; i < modes[window->mode].nlegs; i++)
+        exec_wait(window->duel->exec[modes[window->mode].legs[i]]);
+}
+
 static void meet_other(void *ctx)
 {
     meet(ctx);
@@ -206,8 +213,11 @@ static void meet_other(void *ctx)
 static double run_on_gpu(const struct duel *duel, enum p2p_mode mode, uint64_t count)
 {
     struct window window = {duel, mode};
-    struct runner runner = {run_message, &window, NULL};
-    if (exec_queues(duel->exec[LEG_THERE]) && !duel->delays) runner.queue = queue_message;
+    struct runner runner = {.run = run_message, .ctx = &window};
+    if (exec_queues(duel->exec[LEG_THERE]) && !duel->delays) {
+        runner.queue = queue_message;
+        runner.wait = await_messages;
+    }
     struct duel mine = *duel; /* the meeting's, which only counts in the places */
     return (double)timing_gpu_batch(duel->seat->rk, &runner, count, meet_other, &mine);
 }

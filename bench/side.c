@@ -188,9 +188,16 @@ void side_queue(void *ctx)
     exec_start(side->exec);
 }
 
+void side_wait(void *ctx)
+{
+    exec_wait(((struct side *)ctx)->exec);
+}
+
 struct runner side_runner(struct side *side)
 {
-    return (struct runner){side_operate, side, exec_queues(side->exec) ? side_queue : NULL};
+    bool queues = exec_queues(side->exec);
+    return (struct runner){side_operate, side, queues ? side_queue : NULL,
+                           queues ? side_wait : NULL};
 }
 
 uint64_t side_check(const struct side *side, const struct runner *runner, uint64_t from,

@@ -34,11 +34,12 @@ int bench_open(struct bench *bench, struct rank *rk, struct err *err);
 void bench_close(struct bench *bench);
 
 /* Something to run once: our operation, or a library's call. `queue` only puts it into the stream
- * of the rank's GPU; NULL: that cannot be had without waiting. */
+ * of the rank's GPU, `wait` waits for all that was queued; NULL: that needs waiting. */
 struct runner {
     void (*run)(void *ctx);
     void *ctx;
     void (*queue)(void *ctx);
+    void (*wait)(void *ctx);
 };
 
 /* One placement of one row. */
@@ -66,6 +67,7 @@ void side_close(struct side *side);
 /* The operation once, as a runner's functions: `ctx` is the side. */
 void side_operate(void *ctx);
 void side_queue(void *ctx);
+void side_wait(void *ctx);
 
 /* The operation of a side as a runner. */
 struct runner side_runner(struct side *side);

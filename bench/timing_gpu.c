@@ -47,6 +47,7 @@ uint64_t timing_gpu_batch(struct rank *rk, const struct runner *runner, uint64_t
             runner->run(runner->ctx);
         record(rk, 1);
     }
+    if (runner->wait) runner->wait(runner->ctx); /* which says for whom */
     device_sync(rk, "timing");
     float ms = 0;
     device_must(rk, device->gpu->event_ms(device->events[0], device->events[1], &ms), "timing");
@@ -74,7 +75,7 @@ void timing_gpu_host(struct rank *rk, const struct runner *runner, double *host_
         if (runner->queue) {
             runner->queue(runner->ctx);
             launch[i] = (double)(clock_ns() - begin) / 1e3;
-            device_sync(rk, "timing");
+            runner->wait(runner->ctx);
         } else {
             runner->run(runner->ctx);
         }

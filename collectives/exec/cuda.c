@@ -315,6 +315,7 @@ const struct transport cuda_ipc_transport = {
     .name = "cuda-ipc",
     .modes = 1u << WIRE_STAGED | 1u << WIRE_PULL | 1u << WIRE_PUSH | 1u << WIRE_LL,
     .device = true,
+    .graphs = true,
     .engine = &gpu_engine,
     .suits = {[WIRE_STAGED] = {512 << 10, 4},
               [WIRE_PULL] = {4 << 20, 4},

@@ -52,6 +52,11 @@ int exec_progress(struct exec *exec)
 void exec_run(struct exec *exec)
 {
     exec_start(exec);
+    exec_wait(exec);
+}
+
+void exec_wait(struct exec *exec)
+{
     bool reported = false;
     for (struct waiter waiter = {0}; !exec_progress(exec); waiter_pause(&waiter, exec->rank)) {
         if (exec->moved) {

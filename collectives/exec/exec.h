@@ -57,7 +57,9 @@ bool exec_queues(const struct exec *exec);
  */
 int exec_progress(struct exec *exec);
 
-/* Start and progress until done, waiting as waiter_pause does. */
+/* Progress until all that was started is done, waiting as waiter_pause does and telling the watcher
+ * for what; and start before that. */
+void exec_wait(struct exec *exec);
 void exec_run(struct exec *exec);
 
 /* Passes per operation, and steps as drawn that this rank executes per operation. */

@@ -349,12 +349,8 @@ static int copy_open(struct exec *exec, struct err *err)
     struct state *state = exec->engine_state = mem_calloc(1, sizeof *state);
     const struct gpu *gpu = gpu_of(exec);
     state->lanes = mem_calloc(exec->nlanes, sizeof *state->lanes);
-    if (exec->spec.keep_trace || exec->spec.graph) {
-        return err_add(err, ERR_USAGE,
-                       exec->spec.graph ? "cuda-peer issues each copy by itself: graphs are there "
-                                          "with --transport cuda-ipc"
-                                        : "steps are not traced on GPUs: use --transport shm");
-    }
+    if (exec->spec.keep_trace)
+        return err_add(err, ERR_USAGE, "steps are not traced on GPUs: use --transport shm");
     if (exec->nlanes > MOST_LANES) {
         return err_add(err, ERR_USAGE,
                        "%u lanes need as many hardware queues, but cuda-peer has %d; use fewer "

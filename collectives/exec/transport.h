@@ -46,6 +46,7 @@ struct transport {
     const char *name;
     unsigned modes;              /* bit per enum wire_mode */
     bool device;                 /* buffers lie in the memory of GPUs: see device.h */
+    bool graphs;                 /* .. and operations can be launched as graphs */
     const struct engine *engine; /* what runs programs over its wires */
     /* What suits it when nobody says otherwise, per enum wire_mode: most bytes of a chunk per pass,
      * messages of room; and bytes for all slots of a rank. Chunks are cut at multiples of granule,

@@ -24,7 +24,7 @@
 enum {
     GROUP_MOST = KERNEL_MAX_IN + KERNEL_MAX_OUT,
     STOP_POLLS = 1 << 10,   /* polls between two looks at `stop` */
-    REPORT_POLLS = 1 << 16, /* polls before the host is told */
+    REPORT_POLLS = 1 << 12, /* polls before the host is told */
 };
 
 /* Where one input or output of a group lies: in memory, or in the lines of an LL wire. */

@@ -362,7 +362,7 @@ Test(gpu, check_finds_what_is_wrong, .init = setup)
                      redop_name(d.op), d.nranks, bad.count, bad.lowest);
         uint64_t nwrong = 1 + rng_below(&rng, 3), lowest = rng_below(&rng, DATA / 2);
         for (uint64_t k = 0; k < nwrong; k++) { /* any one bit of any byte */
-            size_t byte = (lowest + k * 50) * dtype_bytes(d.dtype);
+            size_t byte = (lowest + k * 60) * dtype_bytes(d.dtype);
             byte += rng_below(&rng, dtype_bytes(d.dtype));
             slots[GUARD + byte] ^= (uint8_t)(1 << rng_below(&rng, 8));
         }
@@ -384,6 +384,9 @@ Test(gpu, checks_add_up, .init = setup)
     *bad = (struct gpu_bad){0, UINT64_MAX};
     memset(slots, FILLED, SLOT);
     ok(gpu->check(device_slots + GUARD, &d, false, 40, device_bad, stream), "check");
+    sync();
+    cr_assert_eq(bad->count, 40);
+    cr_assert_eq(bad->lowest, 0);
     d.first = 10;
     ok(gpu->check(device_slots + GUARD, &d, false, 5, device_bad, stream), "check");
     sync();
