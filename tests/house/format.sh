@@ -14,7 +14,7 @@ for folder in base kernels collectives sim bench tests; do
     if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
 mapfile -d '' files < <(find "${folders[@]}" -type f \
-    \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0)
+    \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) -print0)
 echo "${#files[@]} files"
 [ ${#files[@]} -gt 0 ]
 "$tool" --style=file --dry-run -Werror "${files[@]}"

@@ -18,6 +18,7 @@ REF = EXEC + ["ref"]
 MAY = {
     "base": FLOOR,
     "kernels": KERNELS,
+    "kernels/cuda": KERNELS,
     "collectives/sched": SCHED,
     "collectives/algo": ALGO,
     "collectives/exec": EXEC,
