@@ -76,6 +76,17 @@ static size_t rivals_bytes(const struct plan *plan)
     return plan->contest == CONTEST_MPI ? 2 * plan_touched(plan, 0) + MPI_BYTES : 0;
 }
 
+/* What the rank with the longest buffers needs beyond rank 0. */
+static size_t uneven_bytes(const struct plan *plan)
+{
+    size_t first = plan_touched(plan, 0), most = first;
+    for (uint32_t r = 1; coll_get(plan->coll)->uneven && r < plan->nranks; r++) {
+        size_t bytes = plan_touched(plan, r);
+        most = bytes > most ? bytes : most;
+    }
+    return most - first;
+}
+
 /* What the plan needs, in *spec. At first by its buffers alone, since schedules for very many ranks
  * are large themselves; then, if those fit in `limit`, by everything. */
 static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
@@ -92,7 +103,8 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
     }
     spec->resident_bytes = most.all + rivals_bytes(plan);
     if (plan->device) { /* of the host's memory only directories, and wires without peer access */
-        *device_bytes = most.all < SIZE_MAX - DEVICE_SLACK ? most.all + DEVICE_SLACK : SIZE_MAX;
+        size_t more = DEVICE_SLACK + uneven_bytes(plan);
+        *device_bytes = most.all < SIZE_MAX - more ? most.all + more : SIZE_MAX;
         size_t handle = plan->apart ? most.handle : 0;
         spec->resident_bytes = DEVICE_HOST_BYTES + handle;
         spec->extent_bytes = handle < SIZE_MAX / 4 ? 2 * handle + EXTENT_SLACK : SIZE_MAX / 2;
