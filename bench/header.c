@@ -191,9 +191,10 @@ static void note_contest(struct out *out, const struct plan *plan)
     case CONTEST_NCCL:
         out_note(out,
                  "against NCCL: samples in turns, in the same processes and streams, by the same "
-                 "events; of its calls in our buffers and in registered ones of ncclMemAlloc the "
-                 "better one of each row; ratio = p50 of NCCL / p50 of own, 95 %% interval low to "
-                 "high (paired block bootstrap); verdict on own");
+                 "events; of its calls and of graphs of them, in our buffers%s, the best one of "
+                 "each row; ratio = p50 of NCCL / p50 of own, 95 %% interval low to high (paired "
+                 "block bootstrap); verdict on own",
+                 plan->shared ? ", in registered ones of ncclMemAlloc and in windows" : "");
         break;
     case CONTEST_GROUPS:
         out_note(out,

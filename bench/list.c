@@ -10,6 +10,7 @@
 #include "exec/transport.h"
 #include "kernels/kernels.h"
 #include "ref/mpi.h"
+#include "ref/nccl.h"
 
 static void list_operations(void)
 {
@@ -47,15 +48,37 @@ static void list_transports(void)
     }
 }
 
-static void list_libraries(void)
+static const char unusable[] = "cannot be used here: ";
+
+static void list_mpi(void)
 {
     struct mpi_setup mpi = {0};
     struct err why = ERR_INIT;
     bool found = mpi_find(&mpi, NULL, 2, &why) == 0;
-    printf("\nLibraries to compare with (--vs)\n  %-16s%s%s\n", "mpi",
-           found ? "" : "cannot be used here: ", found ? mpi.text : why.text);
+    printf("  %-16s%s%s\n", "mpi", found ? "" : unusable, found ? mpi.text : why.text);
     mpi_setup_release(&mpi);
     err_release(&why);
+}
+
+/* The library may be there without a GPU to use it on. */
+static void list_nccl(void)
+{
+    struct err why = ERR_INIT;
+    struct nccl_library *nccl = nccl_load(&why);
+    int devices;
+    const char *no_gpu = NULL;
+    bool gpu = gpu_devices(&devices, &no_gpu) != NULL;
+    printf("  %-16s%s%s%s%s\n", "nccl", nccl && gpu ? "" : unusable,
+           nccl ? nccl_text(nccl) : why.text, gpu ? "" : "; ", gpu ? "" : no_gpu);
+    nccl_library_free(nccl);
+    err_release(&why);
+}
+
+static void list_libraries(void)
+{
+    printf("\nLibraries to compare with (--vs)\n");
+    list_mpi();
+    list_nccl();
 }
 
 static void list_types(void)

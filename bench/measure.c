@@ -116,6 +116,7 @@ static int run_side(struct measure *measure, const struct plan_row *row, bool in
     if (side.rounds) {
         others = rival_check(&measure->rival, side.rounds, &wrongs[SERIES_OTHER]);
         results[SERIES_OTHER].wrong = (int64_t)others;
+        rival_name(&measure->rival, results); /* of several ways, the wrong one */
         wrong = side_check(&side, &own, 0, before, &wrongs[SERIES_OWN]);
     }
     uint32_t nseries = timing.nseries;
@@ -156,10 +157,8 @@ static int send_facts(struct measure *measure)
     memset(&message, 0, sizeof message);
     message.kind = MESSAGE_FACTS;
     message.u.facts = measure->facts;
-    if (measure->rival.mpi) {
-        snprintf(message.u.facts.mpi, sizeof message.u.facts.mpi, "%s",
-                 mpi_version(measure->rival.mpi));
-    }
+    const char *says = rival_says(&measure->rival);
+    if (says) snprintf(message.u.facts.mpi, sizeof message.u.facts.mpi, "%s", says);
     return rank_send(measure->bench.rk, &message, sizeof message, measure->bench.err);
 }
 

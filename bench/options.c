@@ -151,6 +151,10 @@ static const struct opts_row rows[] = {
         .choices = vs_choices, .section = "Comparing"),
     ROW("mpiexec", 0, OPTS_STRING, mpiexec, NULL, "FILE",
         "the MPI library's launcher; without it, mpiexec as the shell finds it"),
+    ROW("nccl-algo", 0, OPTS_STRING, nccl_algo, NULL, "NAME",
+        "NCCL_ALGO for --vs nccl, such as Ring, Tree, NVLS; without it, what NCCL chooses"),
+    ROW("nccl-proto", 0, OPTS_STRING, nccl_proto, NULL, "NAME",
+        "NCCL_PROTO for --vs nccl: LL, LL128, Simple; without it, what NCCL chooses"),
     ROW("groups", 0, OPTS_STRING, groups, NULL, "KxN",
         "K groups of N ranks each: one group alone against all at once"),
     ROW("overlap", 0, OPTS_FLAG, overlap, NULL, NULL,
@@ -322,10 +326,25 @@ static void check_conflicts(const struct request *request, struct err *err)
         else
             first = aims[i].option;
     }
-    if (request->vs > 0 && request->ranks_as == 1) {
+    if (request->vs == VS_MPI && request->ranks_as == 1) {
         err_add(err, ERR_USAGE,
                 "--vs %s needs ranks that are processes, --ranks-as threads gives one process",
                 vs_choices[request->vs]);
+    }
+}
+
+/* Options about one library. */
+static void check_library(const struct request *request, const struct opts *opts, struct err *err)
+{
+    static const struct {
+        const char *option;
+        unsigned vs;
+    } rules[] = {{"mpiexec", VS_MPI}, {"nccl-algo", VS_NCCL}, {"nccl-proto", VS_NCCL}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!opts_is_set(opts, rules[i].option)) continue;
+        if (request->vs == rules[i].vs) continue;
+        err_add(err, ERR_USAGE, "--%s means nothing without --vs %s", rules[i].option,
+                vs_choices[rules[i].vs]);
     }
 }
 
@@ -336,10 +355,10 @@ static void check_company(const struct request *request, const struct opts *opts
         const char *option, *other;
         bool together; /* with it; else: not with it */
     } rules[] = {
-        {"mpiexec", "vs", true},           {"looks", "overlap", true},
-        {"precision", "iters", false},     {"max-time", "iters", false},
-        {"launches", "time", false},       {"run_cycles", "time", false},
-        {"run_cycles", "launches", false}, {"seed", "order", false},
+        {"looks", "overlap", true},    {"precision", "iters", false},
+        {"max-time", "iters", false},  {"launches", "time", false},
+        {"run_cycles", "time", false}, {"run_cycles", "launches", false},
+        {"seed", "order", false},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const char *option = rules[i].option, *other = rules[i].other;
@@ -415,6 +434,7 @@ int request_parse(struct request *request, struct opts *opts, int argc, char **a
     read_nodes(request, opts, err);
     read_schedule(request, opts, err);
     check_conflicts(request, err);
+    check_library(request, opts, err);
     check_company(request, opts, err);
     check_cadence(request, opts, err);
     if (err->count == 0) {

@@ -17,6 +17,7 @@ struct request {
     struct opts_list dtypes, ops, algos;
     unsigned wire, buffers, ranks_as, cadence, vs, order, bind, format;
     const char *transport, *json, *csv, *mpiexec, *groups, *trace;
+    const char *nccl_algo, *nccl_proto;
     const char *nodes, *matrix, *schedule;
     double imbalance;
     uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */

@@ -117,6 +117,12 @@ static inline const char *plan_drawn(const struct plan *plan)
 /* Puts `bytes` bytes behind the plan, which moves: gives it, and where they lie in it in *at. */
 struct plan *plan_append(struct plan *plan, const void *data, size_t bytes, size_t *at);
 
+/* Whether it is compared with a library. */
+static inline bool plan_library(const struct plan *plan)
+{
+    return plan->contest == CONTEST_MPI || plan->contest == CONTEST_NCCL;
+}
+
 /* Series of samples that a placement has: the operation's, and those of what it is compared with.
  */
 static inline uint32_t plan_series(const struct plan *plan)

@@ -11,142 +11,109 @@
 #include "bench/clock.h"
 #include "bench/stats.h"
 
-/* ---- the MPI library ---- */
-
 enum { PROBES = 5, PROBE_CALLS_MOST = 100, WARMUP_LEAST = 6 };
 #define PROBE_S 1e-3
 
-/* A way to call the library: form % NFORMS in the buffers form / NFORMS. */
-enum { NWAYS = 2 * MPI_FORM_COUNT };
+/* ---- a library ---- */
 
-static void call_mpi(void *ctx)
+static void queue_library(void *ctx)
 {
     struct rival *rival = ctx;
-    mpi_call_run(&rival->calls[rival->form / MPI_FORM_COUNT],
-                 (enum mpi_form)(rival->form % MPI_FORM_COUNT));
+    rival->opponent->start(rival->library, rival->way);
 }
 
-static int open_mpi(struct rival *rival)
+static void wait_library(void *ctx)
 {
-    struct bench *bench = rival->bench;
-    rank_says(bench->rk, "opening MPI");
-    rival->mpi = mpi_open(bench->rk, bench->err);
-    if (!rival->mpi) return -1;
-    /* Private: as ours. Cold: what is flushed are our buffers, so both use these. */
-    if (!bench->plan->shared || bench->plan->cold) return 0;
-    rival->memory = mpi_memory(rival->mpi, bench->memory_bytes, bench->err);
-    if (!rival->memory) return -1;
-    return rank_prefault(bench->rk, rival->memory, bench->memory_bytes, bench->err);
+    struct rival *rival = ctx;
+    if (rival->opponent->finish) rival->opponent->finish(rival->library);
 }
 
-/* Non-blocking calls of MPICH 4.0 fail with messages of 2 GiB and more. */
-#define POLLED_MOST (UINT64_C(1) << 31)
-
-static void release_calls(struct rival *rival)
+static void call_library(void *ctx)
 {
-    for (int own = 0; own < 2; own++)
-        mpi_call_release(&rival->calls[own]);
+    queue_library(ctx);
+    wait_library(ctx);
 }
 
-/* The first form that can be used; MPI_FORM_COUNT: none. */
-static unsigned first_form(const struct rival *rival)
+static int open_library(struct rival *rival)
 {
-    unsigned form = 0;
-    while (form < MPI_FORM_COUNT && !rival->forms[form])
-        form++;
-    return form;
+    rival->library = rival->opponent->open(rival->bench);
+    return rival->library ? 0 : -1;
 }
 
-static void meet_mpi(struct rival *rival, struct timing *timing)
+/* The first way from `way` on that the library has; nways: none. */
+static unsigned next_way(const struct rival *rival, unsigned way)
 {
-    const struct side *side = timing->side;
-    const struct plan *plan = side->bench->plan;
-    release_calls(rival);
-    for (int own = 0; own < 2; own++) {
-        uint8_t *memory = own ? rival->memory : side->check.memory;
-        if (!memory) continue;
-        struct mpi_args args = {
-            .coll = plan->coll,
-            .dtype = side->row->dtype,
-            .op = side->row->op,
-            .block_count = side->row->block_count,
-            .traffic = side->traffic,
-            .root = plan->root,
-            .in = memory + side->check.places.in,
-            .out = memory + side->check.places.out,
-            .in_place = side->in_place,
-        };
-        rival->result = (size_t)((uint8_t *)mpi_result(&args) - memory);
-        if (mpi_lacks(rival->mpi, &args)) { /* the parent has said so */
-            timing->nseries = 1;
-            return;
-        }
-        mpi_call_make(rival->mpi, &args, &rival->calls[own]);
-    }
-    bool small = side->row->in_bytes < POLLED_MOST && side->row->out_bytes < POLLED_MOST;
-    for (unsigned form = 0; form < MPI_FORM_COUNT; form++) {
-        rival->forms[form] = mpi_call_has(&rival->calls[0], (enum mpi_form)form) &&
-                             (form != MPI_FORM_POLLED || small);
-    }
-    rival->form = first_form(rival);
-    if (rival->form == MPI_FORM_COUNT) timing->nseries = 1;
-    timing->series[SERIES_OTHER].runner = (struct runner){.run = call_mpi, .ctx = rival};
+    while (way < rival->opponent->nways && !rival->opponent->has(rival->library, way))
+        way++;
+    return way;
 }
 
-/* Warms up every way to call the library, then tries them in turns; the best is taken. */
-static void warm_mpi(struct rival *rival)
+static void meet_library(struct rival *rival, struct timing *timing)
+{
+    const char *why = rival->opponent->meet(rival->library, timing->side); /* was noted */
+    rival->way = next_way(rival, 0);
+    if (why || rival->way == rival->opponent->nways) timing->nseries = 1;
+    bool queues = rival->opponent->finish != NULL;
+    timing->series[SERIES_OTHER].runner = (struct runner){
+        call_library, rival, queues ? queue_library : NULL, queues ? wait_library : NULL};
+}
+
+/* Seconds per call of each way, into op_s: warms all up, then tries them in turns. */
+static void try_ways(struct rival *rival, double *op_s)
 {
     struct timing *timing = rival->timing;
     struct series *series = &timing->series[SERIES_OTHER];
     const struct plan *plan = timing->side->bench->plan;
-    double op_s[NWAYS], tries_s[NWAYS][PROBES];
-    bool tried[NWAYS];
-    unsigned best = first_form(rival);
-    for (unsigned way = 0; way < NWAYS; way++)
-        tried[way] = (way < MPI_FORM_COUNT || rival->memory) && rival->forms[way % MPI_FORM_COUNT];
+    unsigned nways = rival->opponent->nways;
+    double *tries_s = mem_calloc(nways, PROBES * sizeof *tries_s);
     uint64_t warmup = plan->warmup > WARMUP_LEAST ? plan->warmup : WARMUP_LEAST;
-    for (rival->form = 0; rival->form < NWAYS; rival->form++) {
-        if (!tried[rival->form]) continue;
-        op_s[rival->form] = timing_warm(timing, series, warmup);
-        if (plan->warm_longer) timing_warm(timing, series, timing_warm_more(op_s[rival->form]));
+    for (unsigned way = next_way(rival, 0); way < nways; way = next_way(rival, way + 1)) {
+        rival->way = way;
+        op_s[way] = timing_warm(timing, series, warmup);
+        if (plan->warm_longer) timing_warm(timing, series, timing_warm_more(op_s[way]));
     }
-    for (int probe = 0; probe < PROBES; probe++) {
-        for (rival->form = 0; rival->form < NWAYS; rival->form++) {
-            if (!tried[rival->form]) continue;
-            double calls = op_s[rival->form] > 0 ? PROBE_S / op_s[rival->form] : 1;
+    for (unsigned probe = 0; probe < PROBES; probe++) {
+        for (unsigned way = next_way(rival, 0); way < nways; way = next_way(rival, way + 1)) {
+            rival->way = way;
+            double calls = op_s[way] > 0 ? PROBE_S / op_s[way] : 1;
             calls = fmin(fmax(calls, 1), PROBE_CALLS_MOST);
-            tries_s[rival->form][probe] = timing_warm(timing, series, (uint64_t)calls);
+            tries_s[way * PROBES + probe] = timing_warm(timing, series, (uint64_t)calls);
         }
     }
-    for (unsigned way = 0; way < NWAYS; way++) {
-        if (!tried[way]) continue;
-        op_s[way] = stats_median(tries_s[way], PROBES);
+    for (unsigned way = 0; way < nways; way++)
+        op_s[way] = stats_median(tries_s + way * PROBES, PROBES);
+    free(tries_s);
+}
+
+/* Takes the way that is the best here. */
+static void warm_library(struct rival *rival)
+{
+    unsigned nways = rival->opponent->nways, best = next_way(rival, 0);
+    double *op_s = mem_calloc(nways, sizeof *op_s);
+    try_ways(rival, op_s);
+    for (unsigned way = best; way < nways; way = next_way(rival, way + 1)) {
         if (op_s[way] < op_s[best]) best = way;
     }
-    rival->form = (unsigned)board_agree(timing->side->bench->rk, best);
-    series->op_s = op_s[rival->form];
+    rival->way = (unsigned)board_agree(rival->bench->rk, best);
+    rival->timing->series[SERIES_OTHER].op_s = op_s[rival->way];
+    free(op_s);
 }
 
-/* "MPICH Version: 4.0.2" -> "MPICH 4.0.2", "Open MPI v4.1.4, package: .." -> "OpenMPI 4.1.4". */
-static void short_version(const char *version, char *text, size_t room)
+/* Every way must give the right data; the first that does not is left as the one at hand. */
+static uint64_t check_library(struct rival *rival, uint64_t rounds, struct wrong *first)
 {
-    static const char open_mpi[] = "Open MPI";
-    bool open = strncmp(version, open_mpi, sizeof open_mpi - 1) == 0;
-    const char *number = version + strcspn(version, "0123456789");
-    snprintf(text, room, "%.*s %.*s", open ? 7 : (int)strcspn(version, " "),
-             open ? "OpenMPI" : version, (int)strspn(number, "0123456789."), number);
-}
-
-static void name_mpi(const struct rival *rival, struct result *result)
-{
-    result->source = SOURCE_REFERENCE;
-    snprintf(result->algo, sizeof result->algo, "mpi");
-    snprintf(result->series, sizeof result->series, "mpi/%s",
-             mpi_form_name((enum mpi_form)(rival->form % MPI_FORM_COUNT)));
-    short_version(mpi_version(rival->mpi), result->transport, sizeof result->transport);
-    if (rival->form >= MPI_FORM_COUNT) snprintf(result->buffers, sizeof result->buffers, "MPI's");
-    result->steps = result->passes = 0;
-    result->channels = result->parts = 0;
+    const struct opponent *opponent = rival->opponent;
+    const struct runner *runner = &rival->timing->series[SERIES_OTHER].runner;
+    for (unsigned way = rival->way; way < opponent->nways; way = next_way(rival, way + 1)) {
+        struct side side = *rival->timing->side;
+        rival->way = way;
+        side.check.memory = opponent->memory(rival->library, way);
+        side.check.places.out = opponent->result(rival->library);
+        uint64_t wrong = side_check(&side, runner, 0, rounds, first);
+        if (wrong) return wrong;
+    }
+    rival->way = next_way(rival, 0);
+    return 0;
 }
 
 /* ---- all groups at once ---- */
@@ -262,16 +229,20 @@ static void meet_skew(struct rival *rival, struct timing *timing)
 
 static const struct kind {
     const char *own, *other; /* names of the series */
+    const struct opponent *opponent;
     int (*open)(struct rival *);
     void (*meet)(struct rival *, struct timing *);
     void (*warm)(struct rival *);
     bool checks; /* the second series is not just the operation again */
 } kinds[] = {
-    [CONTEST_NONE] = {"", "", NULL, NULL, NULL, false},
-    [CONTEST_MPI] = {"own", "mpi", open_mpi, meet_mpi, warm_mpi, true},
-    [CONTEST_GROUPS] = {"alone", "together", NULL, meet_groups, NULL, false},
-    [CONTEST_OVERLAP] = {"pure", "overlapped", open_overlap, meet_overlap, warm_overlap, true},
-    [CONTEST_SKEW] = {"on time", "one late", NULL, meet_skew, NULL, false},
+    [CONTEST_NONE] = {"", "", NULL, NULL, NULL, NULL, false},
+    [CONTEST_MPI] = {"own", "mpi", &opponent_mpi, open_library, meet_library, warm_library, true},
+    [CONTEST_NCCL] = {"own", "nccl", &opponent_nccl, open_library, meet_library, warm_library,
+                      true},
+    [CONTEST_GROUPS] = {"alone", "together", NULL, NULL, meet_groups, NULL, false},
+    [CONTEST_OVERLAP] = {"pure", "overlapped", NULL, open_overlap, meet_overlap, warm_overlap,
+                         true},
+    [CONTEST_SKEW] = {"on time", "one late", NULL, NULL, meet_skew, NULL, false},
 };
 
 static const struct kind *kind_of(const struct rival *rival)
@@ -282,14 +253,18 @@ static const struct kind *kind_of(const struct rival *rival)
 int rival_open(struct rival *rival, struct bench *bench)
 {
     *rival = (struct rival){.bench = bench};
+    rival->opponent = kind_of(rival)->opponent;
     return kind_of(rival)->open ? kind_of(rival)->open(rival) : 0;
 }
 
 void rival_close(struct rival *rival)
 {
-    release_calls(rival);
-    if (rival->memory) mpi_memory_free(rival->mpi, rival->memory);
-    if (rival->mpi) mpi_close(rival->mpi);
+    if (rival->opponent) rival->opponent->close(rival->library);
+}
+
+const char *rival_says(const struct rival *rival)
+{
+    return rival->library ? rival->opponent->says(rival->library) : NULL;
 }
 
 void rival_meet(struct rival *rival, struct timing *timing)
@@ -303,14 +278,8 @@ uint64_t rival_check(struct rival *rival, uint64_t rounds, struct wrong *first)
 {
     struct timing *timing = rival->timing;
     if (!kind_of(rival)->checks || timing->nseries < 2) return 0;
-    struct side side = *timing->side;
-    if (rival->mpi) side.check.places.out = rival->result;
-    if (rival->mpi) rival->form = first_form(rival);
-    uint64_t wrong = side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds, first);
-    if (!rival->memory || wrong) return wrong;
-    side.check.memory = rival->memory;
-    rival->form += MPI_FORM_COUNT;
-    return side_check(&side, &timing->series[SERIES_OTHER].runner, 0, rounds, first);
+    if (rival->opponent) return check_library(rival, rounds, first);
+    return side_check(timing->side, &timing->series[SERIES_OTHER].runner, 0, rounds, first);
 }
 
 void rival_warm(struct rival *rival)
@@ -326,13 +295,22 @@ static const char *verdict_of(const struct estimate *ratio)
     return ratio->high < 1 ? "slower" : "no difference";
 }
 
+static void name_library(const struct rival *rival, struct result *result)
+{
+    result->source = SOURCE_REFERENCE;
+    snprintf(result->algo, sizeof result->algo, "%s", rival->opponent->name);
+    result->steps = result->passes = 0;
+    result->channels = result->parts = 0;
+    rival->opponent->describe(rival->library, rival->way, result);
+}
+
 void rival_name(const struct rival *rival, struct result results[NSERIES])
 {
     const struct kind *kind = kind_of(rival);
     struct result *own = &results[SERIES_OWN], *other = &results[SERIES_OTHER];
     snprintf(own->series, sizeof own->series, "%s", kind->own);
     snprintf(other->series, sizeof other->series, "%s", kind->other);
-    if (rival->bench->plan->contest == CONTEST_MPI) name_mpi(rival, other);
+    if (rival->opponent) name_library(rival, other);
 }
 
 void rival_conclude(struct rival *rival, struct result results[NSERIES])
@@ -340,7 +318,7 @@ void rival_conclude(struct rival *rival, struct result results[NSERIES])
     const struct timing *timing = rival->timing;
     enum contest contest = rival->bench->plan->contest;
     struct result *own = &results[SERIES_OWN], *other = &results[SERIES_OTHER];
-    if (timing->nseries < 2 && contest == CONTEST_MPI) /* why: a note, or mpi_lacks */
+    if (timing->nseries < 2 && rival->opponent) /* why: a note, or what the library lacks */
         snprintf(own->verdict, sizeof own->verdict, "not compared");
     if (timing->nseries < 2) return;
     rival_name(rival, results); /* by now the form is known */
@@ -351,7 +329,6 @@ void rival_conclude(struct rival *rival, struct result results[NSERIES])
         own->ratio_low = ratio.low;
         own->ratio_high = ratio.high;
     }
-    if (contest == CONTEST_MPI)
-        snprintf(own->verdict, sizeof own->verdict, "%s", verdict_of(&ratio));
+    if (rival->opponent) snprintf(own->verdict, sizeof own->verdict, "%s", verdict_of(&ratio));
     if (contest == CONTEST_OVERLAP) conclude_overlap(rival, other, own->p50_us);
 }

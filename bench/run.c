@@ -16,13 +16,13 @@
 #include "bench/header.h"
 #include "bench/list.h"
 #include "bench/measure.h"
+#include "bench/opponent.h"
 #include "bench/options.h"
 #include "bench/repeat.h"
 #include "bench/rows.h"
 #include "bench/trace.h"
 #include "exec/launch.h"
 #include "exec/place.h"
-#include "ref/mpi.h"
 #include "sched/table.h"
 
 /* What a run needs besides the plan. */
@@ -30,8 +30,8 @@ struct setting {
     const struct request *request;
     const struct fitted *fitted;
     struct place *place;
-    struct mpi_setup mpi; /* --vs mpi */
-    char **argv;          /* the whole command line */
+    struct opponent_setup opponent; /* --vs */
+    char **argv;                    /* the whole command line */
     int argc;
     char **words; /* .. as the ranks get it: freed by the owner, its words are borrowed */
 };
@@ -182,11 +182,7 @@ static void launch(struct run *run)
         .ctx = run,
         .interrupted = &run->signal,
     };
-    if (run->plan->contest == CONTEST_MPI) {
-        spec.wrapper = setting->mpi.words;
-        spec.rank_variable = setting->mpi.rank_variable;
-        spec.env = setting->mpi.env;
-    }
+    opponent_launch(&setting->opponent, &spec);
     run->done = 0;
     progress_init(&run->progress, coll_get(run->plan->coll)->name, plan_rows(run->plan));
     struct err launch_err = ERR_INIT;
@@ -216,28 +212,6 @@ static void launch_all(struct run *run)
     rows_over_launches(run->rows);
 }
 
-/* Rows that the MPI library has no call for, and why. */
-static void note_lacks(const struct run *run)
-{
-    const struct plan *plan = run->plan;
-    static const char *const places[] = {"out of place", "in place"};
-    for (uint32_t d = 0; d < plan->ndtypes; d++) {
-        for (uint32_t o = 0; o < plan->nops; o++) {
-            for (int place = 0; place < NPLACES; place++) {
-                struct mpi_args args = {.coll = plan->coll,
-                                        .dtype = plan->dtypes[d],
-                                        .op = plan->ops[o],
-                                        .in_place = place == IN_PLACE};
-                const char *why = mpi_lacks(NULL, &args);
-                if (!plan->place[place] || !why) continue;
-                outputs_note(&run->outputs, "not compared: %s %s, %s: %s",
-                             dtype_name(plan->dtypes[d]), redop_name(plan->ops[o]), places[place],
-                             why);
-            }
-        }
-    }
-}
-
 /* What was found out after the plan was made. */
 static void note_setting(const struct run *run)
 {
@@ -246,10 +220,7 @@ static void note_setting(const struct run *run)
     size_t count = place_warnings(setting->place, &warnings);
     header_place(run->outputs.record, setting->place);
     if (run->outputs.format == FORMAT_OWN) header_place(run->outputs.text, setting->place);
-    if (setting->mpi.text) {
-        outputs_note(&run->outputs, "%s", setting->mpi.text);
-        note_lacks(run);
-    }
+    opponent_note(&setting->opponent, run->plan, &run->outputs);
     for (size_t i = 0; i < count; i++)
         outputs_note(&run->outputs, "WARNING: %s", warnings[i]);
 }
@@ -323,10 +294,7 @@ static int prepare(struct setting *setting, struct err *err)
     const struct request *request = setting->request;
     const struct plan *plan = setting->fitted->plan;
     if (format_check((enum format)request->format, plan, err)) return -1;
-    if (plan->contest == CONTEST_MPI &&
-        mpi_find(&setting->mpi, request->mpiexec, plan_world(plan), err)) {
-        return -1;
-    }
+    if (opponent_find(&setting->opponent, request, plan, err)) return -1;
     setting->place = place_plan((enum bind)request->bind, plan_world(plan));
     return 0;
 }
@@ -358,7 +326,7 @@ static int run_request(const struct request *request, const struct opts *opts,
     }
     free(setting.words);
     place_free(setting.place);
-    mpi_setup_release(&setting.mpi);
+    opponent_setup_release(&setting.opponent);
     fitted_release(&fitted);
     return ended;
 }
