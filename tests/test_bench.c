@@ -307,7 +307,8 @@ Test(options, aims)
     expect_fault("allreduce", "--groups 2x4x", 1, "KxN");
     expect_fault("allreduce", "--groups 2x4 --ranks 4", 1, "8 ranks");
     expect_fault("allreduce", "--vs mpi --overlap", 1, "--vs and --overlap");
-    expect_fault("allreduce", "--vs nccl", 1, "mpi");
+    expect_fault("allreduce", "--vs rccl", 1, "mpi");
+    expect_fault("allreduce", "--vs nccl", 1, "cuda-ipc");
     expect_fault("allreduce", "--vs mpi --ranks-as threads", 1, "processes");
     expect_fault("allreduce", "--cold --cadence back-to-back", 1, "--cold");
     expect_fault("allreduce", "--precision 200%", 1, "between 0 and 1");
