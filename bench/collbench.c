@@ -9,6 +9,7 @@
 #include "base/opts.h"
 #include "base/start.h"
 #include "bench/compare_cmd.h"
+#include "bench/gpu_cmd.h"
 #include "bench/list.h"
 #include "bench/p2p_cmd.h"
 #include "bench/plot_cmd.h"
@@ -51,6 +52,7 @@ static const struct {
     {"plot", "draws records: time and bandwidth over size", run_plot},
     {"p2p", "measures latency and bandwidth of every pair of ranks", p2p_cmd},
     {"bench-step", "measures what the executor costs per step", step_cmd},
+    {"bench-gpu", "measures a GPU: kernels, launches, virtual ranks", gpu_cmd},
 };
 
 enum { NCOMMANDS = sizeof commands / sizeof *commands };

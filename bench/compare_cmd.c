@@ -645,8 +645,10 @@ static int compare(struct comparison *c, const struct request *request, const ch
                    struct err *err)
 {
     int bad = 0;
-    for (int side = A; side <= B; side++)
-        bad |= record_read(&c->records[side], paths[side], err);
+    for (int side = A; side <= B; side++) {
+        int read = record_read(&c->records[side], paths[side], err);
+        bad |= read ? read : record_real(&c->records[side], err);
+    }
     if (bad || check_ways(c, err)) return -1;
     c->ping_ratio = ping_ratio(c);
     find_classes(c);

@@ -14,6 +14,7 @@
 #include "bench/facts.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
+#include "kernels/gpu.h"
 
 char *header_processor(void)
 {
@@ -297,10 +298,19 @@ static void note_setting(struct out *out, const struct plan *plan)
              coll->busbw);
 }
 
+static void note_gpus(struct out *out, const struct plan *plan)
+{
+    int devices;
+    const char *why;
+    const struct gpu *gpu = gpu_devices(&devices, &why);
+    if (gpu) header_gpus(out, gpu, plan_world(plan));
+}
+
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv)
 {
     header_machine(out, argc, argv);
     note_ranks(out, fitted);
+    if (fitted->plan->device) note_gpus(out, fitted->plan);
     note_setting(out, fitted->plan);
 }
 

@@ -24,6 +24,11 @@ void header_machine(struct out *out, int argc, char **argv);
 /* Before anything runs. `argv` is the whole command line. */
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv);
 
+/* The GPUs of `nranks` ranks, which are there: their names, the CUDA runtime, who has which, pairs
+ * without peer access; and a warning where they are emulated. Part of header_plan. */
+struct gpu;
+void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks);
+
 /* Which cores the ranks have. */
 void header_place(struct out *out, const struct place *place);
 

@@ -338,8 +338,10 @@ static int plot(struct picture *p, const struct opts *opts, struct err *err)
     int bad = 0;
     p->records = mem_calloc(opts->npositionals, sizeof *p->records);
     p->nrecords = opts->npositionals;
-    for (size_t i = 0; i < p->nrecords; i++)
-        bad |= record_read(&p->records[i], opts->positionals[i], err);
+    for (size_t i = 0; i < p->nrecords; i++) {
+        int read = record_read(&p->records[i], opts->positionals[i], err);
+        bad |= read ? read : record_real(&p->records[i], err);
+    }
     if (bad) return -1;
     choose_placement(p, opts_is_set(opts, "placement"));
     for (size_t i = 0; i < p->nrecords; i++)

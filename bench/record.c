@@ -275,6 +275,7 @@ static int read_rows(struct record *record, struct err *err)
         doc_child(doc, doc->root, "summary", JSON_OBJECT, &summary, err) < 0 ||
         doc_child(doc, doc->root, "rows", JSON_ARRAY, &rows, err) < 0 ||
         doc_uint(doc, record->meta, "schema", 1, RECORD_SCHEMA, &schema, err) < 0 ||
+        doc_bool(doc, record->meta, "emulated", &record->emulated, err) < 0 ||
         doc_bool(doc, summary, "okay", &okay, err) < 0) {
         return -1;
     }
@@ -306,6 +307,14 @@ int record_read(struct record *record, const char *path, struct err *err)
     drop_pooled(record);
     if (bad) record_release(record);
     return bad;
+}
+
+int record_real(const struct record *record, struct err *err)
+{
+    if (!record->emulated) return 0;
+    return err_add(err, ERR_USAGE,
+                   "%s: of emulated GPUs, whose times mean nothing; valid: records of real ones",
+                   record->doc.path);
 }
 
 void record_release(struct record *record)

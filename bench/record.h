@@ -41,6 +41,7 @@ struct record {
     struct doc doc; /* doc.path names the file */
     json_t *meta;   /* of the doc; NULL if there is none */
     bool failed;    /* its summary says so: the run failed, or data were wrong */
+    bool emulated;  /* its meta says so: of emulated GPUs, whose times mean nothing */
     struct record_series *series;
     size_t count, cap;
 };
@@ -50,6 +51,10 @@ struct record {
  * launches have rows of their own. Returns 0, or -1 with sentences that name file and line
  * (ERR_USAGE) and an empty record. record_release frees and accepts an empty (zeroed) record. */
 int record_read(struct record *record, const char *path, struct err *err);
+
+/* 0, or -1 with a sentence (ERR_USAGE) when the times of the record mean nothing: of emulated GPUs.
+ * For who draws or tabulates them. */
+int record_real(const struct record *record, struct err *err);
 void record_release(struct record *record);
 
 /* Whether both speak of the same thing. `any_algo`: whatever the algorithm. */

@@ -129,7 +129,10 @@ int device_open(struct rank *rk, size_t bytes, struct err *err)
 {
     int devices;
     const char *why;
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* before the first call: see exec_copy.c */
+    /* Before the first call: hardware queues for exec_copy.c's lanes; and kernels loaded at once,
+     * since loading one may wait for those that run, and they may wait for a peer. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const struct gpu *gpu = gpu_devices(&devices, &why);
     if (!gpu) return err_add(err, ERR_USAGE, "%s", why);
     struct device *device = rk->device = mem_calloc(1, sizeof *device);

@@ -73,6 +73,12 @@ void device_must(struct rank *rk, int error, const char *what);
 /* A copy between any memories, over when it returns. */
 void device_copy(struct rank *rk, void *dst, const void *src, size_t bytes);
 
+/* What starting the handle launches, of handles whose operations are one launch (exec_queues): its
+ * gpu_rank lies on the device. Copied side by side there, those of several ranks that share a
+ * device can be one launch (virtual ranks); the handles are then idle as far as exec knows. */
+struct exec;
+struct gpu_launch exec_launch(const struct exec *exec);
+
 /* How many pairs of `nranks` ranks have no peer access to each other's device, and which, as text:
  * "0-2 0-3 1-2 1-3", "..." at its end when `size` characters do not hold them. For who starts the
  * ranks; a usable GPU is there. */

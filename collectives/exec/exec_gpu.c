@@ -235,6 +235,11 @@ static void gpu_start(struct exec *exec)
     device_must(rk, error, "launching the interpreter");
 }
 
+struct gpu_launch exec_launch(const struct exec *exec)
+{
+    return state_of(exec)->launch;
+}
+
 static void fetch_log(struct exec *exec)
 {
     struct state *state = state_of(exec);
