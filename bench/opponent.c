@@ -17,6 +17,7 @@ static int find_nccl(struct nccl_setup *setup, const struct request *request,
                              .proto = request->nccl_proto,
                              .nranks = plan_world(plan),
                              .ndevices = (uint32_t)devices,
+                             .hostid_trick = plan->nccl_hostid,
                              .major = info.major};
     return nccl_find(setup, &wish, err);
 }

@@ -97,6 +97,7 @@ static int connect(struct state *state)
         .rank = rk->rank,
         .nranks = rk->nranks,
         .several = rk->nranks > (uint32_t)devices,
+        .hostid_trick = bench->plan->nccl_hostid,
         .share = share,
         .ctx = rk,
     };

@@ -155,6 +155,9 @@ static const struct opts_row rows[] = {
         "NCCL_ALGO for --vs nccl, such as Ring, Tree, NVLS; without it, what NCCL chooses"),
     ROW("nccl-proto", 0, OPTS_STRING, nccl_proto, NULL, "NAME",
         "NCCL_PROTO for --vs nccl: LL, LL128, Simple; without it, what NCCL chooses"),
+    ROW("nccl-hostid", 0, OPTS_FLAG, nccl_hostid, NULL, NULL,
+        "--vs nccl with ranks that share GPUs: each says it is on a host of its own (NCCL_HOSTID); "
+        "shows that NCCL's calls work, its times are those of sockets"),
     ROW("groups", 0, OPTS_STRING, groups, NULL, "KxN",
         "K groups of N ranks each: one group alone against all at once"),
     ROW("overlap", 0, OPTS_FLAG, overlap, NULL, NULL,
@@ -339,7 +342,10 @@ static void check_library(const struct request *request, const struct opts *opts
     static const struct {
         const char *option;
         unsigned vs;
-    } rules[] = {{"mpiexec", VS_MPI}, {"nccl-algo", VS_NCCL}, {"nccl-proto", VS_NCCL}};
+    } rules[] = {{"mpiexec", VS_MPI},
+                 {"nccl-algo", VS_NCCL},
+                 {"nccl-proto", VS_NCCL},
+                 {"nccl-hostid", VS_NCCL}};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (!opts_is_set(opts, rules[i].option)) continue;
         if (request->vs == rules[i].vs) continue;
@@ -581,6 +587,7 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->device = wiring.device;
     plan->oversubscribe = request->oversubscribe;
     plan->graph = request->cudagraph > 0;
+    plan->nccl_hostid = request->nccl_hostid;
     check_device(plan, request, err);
 }
 

@@ -21,8 +21,8 @@ struct request {
     const char *nodes, *matrix, *schedule;
     double imbalance;
     uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */
-    bool oversubscribe, in_place, out_of_place, overwrite, list, version, overlap, cold, timestamps,
-        repeat_check;
+    bool nccl_hostid, oversubscribe, in_place, out_of_place, overwrite, list, version, overlap,
+        cold, timestamps, repeat_check;
     uint64_t cudagraph;
     uint64_t fixed[NFIXED]; /* flags of nccl-tests that have one legal value here */
 };

@@ -55,6 +55,7 @@ struct plan {
     bool oversubscribe;       /* .. which ranks may share, */
     bool apart;               /* .. some pairs of them without peer access; */
     bool graph;               /* .. operations are launched as graphs */
+    bool nccl_hostid;         /* CONTEST_NCCL: see struct nccl_spec, hostid_trick */
     size_t device_bytes;      /* .. memory that each rank needs there; set by fit */
     bool threads;             /* ranks are threads */
     bool place[NPLACES];      /* placements to run */

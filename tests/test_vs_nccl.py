@@ -61,6 +61,11 @@ class VsNccl(test_gpu.Gpu):
         self.assertEqual([row["out_of_place_verdict"] for row in document["rows"]],
                          ["not compared"])
 
+    def test_ranks_that_pretend_to_be_hosts(self):
+        document, _ = self.contest("alltoall", "--ranks", "2", "--oversubscribe", "--size", "1K",
+                                   "--nccl-hostid", env=test_gpu.gpus(CUEMU_DEVICES="1"))
+        self.assertIn("its times mean nothing", document["meta"]["nccl_notes"])
+
     def test_wrong_data_are_seen(self):
         run = base.Run(["allreduce", "--size", "1K", "--ranks", "2", *VS, *base.QUICK],
                        env=test_gpu.gpus(COLLBENCH_WRONG="1:5"))
