@@ -17,7 +17,8 @@
  *                  memory of 4.8 TB/s and 0.7 us needs 3.4 MB on their way, 25 KB in each of 132
  *                  multiprocessors: 512 threads with 2 inputs of 4 x 16 bytes have 64 KB. Bound by
  *                  the memory; f8e4m3 and f8e5m2, at some 40 instructions per element, and the
- *                  averages of 8-bit integers by arithmetic. Types of one byte take two turns.
+ *                  averages of 8-bit integers by arithmetic. Types of one byte and half take
+ *                  two turns.
  *
  * Pointers that do not agree modulo 16 leave the elements one by one, in the last version as many
  * turns at once as else. */
@@ -29,11 +30,11 @@
 enum { FOLD_THREADS = 512 /* most in a block */ };
 
 /* Turns at once. 16 bytes are so many elements of one byte that more would not fit into the
- * registers. */
+ * registers, nor, beside the interpreter's, of half, which takes several for each. */
 template <enum dtype T, enum gpu_version V>
-constexpr uint32_t fold_turns = V != GPU_FLIGHT           ? 1
-                                : sizeof(bits_of<T>) == 1 ? 2
-                                                          : 4;
+constexpr uint32_t fold_turns = V != GPU_FLIGHT                           ? 1
+                                : sizeof(bits_of<T>) == 1 || T == DT_HALF ? 2
+                                                                          : 4;
 
 /* What a thread loads at N places, `stride` packs apart: P is uint4 or the bits of an element. */
 template <uint32_t N, class P>
