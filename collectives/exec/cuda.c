@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "exec/device.h"
@@ -41,6 +42,7 @@ struct directory {
 struct pinned {
     void *memory;
     uint8_t *device;
+    bool ours; /* pinned from here: to be undone */
 };
 
 struct state {
@@ -108,17 +110,19 @@ static void attach(struct device_wire *wire, const struct wire_spec *spec,
 
 /* ---- the own parts ---- */
 
-static int pin(struct rank *rk, struct pinned *pinned, void *memory, size_t bytes, struct err *err)
+/* `ours`: not yet pinned by another rank of this process, which unpins it when all are done. */
+static int pin(struct rank *rk, struct pinned *pinned, void *memory, size_t bytes, bool ours,
+               struct err *err)
 {
     const struct gpu *gpu = rk->device->gpu;
     void *seen;
     if (pinned->device) return 0;
-    if (gpu_check(gpu, gpu->host_register(memory, bytes), err, "pinning %zu B of host memory",
-                  bytes) ||
-        gpu_check(gpu, gpu->host_device(memory, &seen), err, "pinned memory")) {
+    if (ours && gpu_check(gpu, gpu->host_register(memory, bytes), err,
+                          "pinning %zu B of host memory", bytes)) {
         return -1;
     }
-    pinned->memory = memory;
+    *pinned = (struct pinned){.memory = memory, .ours = ours};
+    if (gpu_check(gpu, gpu->host_device(memory, &seen), err, "pinned memory")) return -1;
     pinned->device = seen;
     return 0;
 }
@@ -169,7 +173,7 @@ static int publish(struct state *state, const struct wire_spec *spec, struct err
             (struct part){world_rank(spec, lwire->peer), lwire->channel, lwire->send, through, *at};
         *at += part_bytes(spec, lwire);
     }
-    if (host > head && pin(rk, &state->pinned[spec->me], memory, host, err)) return -1;
+    if (host > head && pin(rk, &state->pinned[spec->me], memory, host, true, err)) return -1;
     state->handle = handles_publish(rk, spec->tag, memory, err);
     return state->handle ? 0 : -1;
 }
@@ -233,7 +237,8 @@ static int connect_wire(struct state *state, const struct wire_spec *spec, uint3
                        "ranks %u and %u have no peer access to each other's GPU: use --wire staged "
                        "or --wire ll",
                        rk->rank, peer);
-    } else if (pin(rk, &state->pinned[lwire->peer], directory, directory->bytes, err)) {
+    } else if (pin(rk, &state->pinned[lwire->peer], directory, directory->bytes,
+                   world_status(rk->world, peer)->device.pid != getpid(), err)) {
         return -1;
     }
     uint8_t *mine = part_address(state, own, rk->device->arena, spec->me, own_extent);
@@ -251,7 +256,7 @@ static void free_state(struct state *state)
 {
     const struct gpu *gpu = state->rank->device->gpu;
     for (uint32_t g = 0; g < state->ngroup; g++) {
-        if (state->pinned[g].memory) gpu->host_unregister(state->pinned[g].memory);
+        if (state->pinned[g].ours) gpu->host_unregister(state->pinned[g].memory);
     }
     free(state->pinned);
     free(state->wires);
@@ -281,23 +286,31 @@ static int open_wires(const struct wire_spec *spec, struct wire **wires, struct 
     return 0;
 }
 
-/* The last message of every wire on which this rank sends has been released. */
-static bool is_quiet(const struct state *state)
+/* The stream of the rank goes on when the last message of every wire on which it sends has been
+ * released. */
+static void await_released(const struct state *state)
 {
+    const struct device *device = state->rank->device;
     for (uint32_t i = 0; i < state->nwires; i++) {
         const struct device_wire *wire = &state->wires[i];
-        uint64_t released;
-        if (!state->directory->parts[i].sends) continue;
-        device_copy(state->rank, &released, wire->gpu.released, sizeof released);
-        if (released < wire->wire.next) return false;
+        if (!state->directory->parts[i].sends || wire->wire.next == 0) continue;
+        device_must(state->rank,
+                    device->gpu->stream_wait(device->stream, wire->gpu.released, wire->wire.next),
+                    "closing wires");
     }
-    return atomic_load_explicit(&state->directory->readers, memory_order_acquire) == state->nwires;
+}
+
+static bool is_quiet(const struct state *state)
+{
+    return device_done(state->rank, state->rank->device->stream, "closing wires") &&
+           atomic_load_explicit(&state->directory->readers, memory_order_acquire) == state->nwires;
 }
 
 /* Waits until every peer has found its parts and taken every message. */
 static void close_wires(void *opened)
 {
     struct state *state = opened;
+    await_released(state);
     for (struct waiter waiter = {0}; !is_quiet(state); waiter_pause(&waiter, state->rank)) {
     }
     handles_drop(state->handle);

@@ -350,26 +350,78 @@ uint64_t exec_steps(const struct exec *exec)
     return exec->nsteps * exec->passes;
 }
 
+/* Own memory at chunk i of what a record names. */
+static const uint8_t *named_at(const struct exec *exec, uint32_t buf, uint32_t chunk, uint32_t i,
+                               uint64_t pass)
+{
+    return (const uint8_t *)exec->own.base[kind_of(buf)] +
+           exec_range(exec, buf, chunk, i, pass).off;
+}
+
+/* Inputs of one chunk of a group: how many, and where the last one lies if in the own memory. */
+static uint64_t count_inputs(const struct exec *exec, const struct lstep *group, uint32_t count,
+                             uint32_t i, uint64_t pass, const uint8_t **own)
+{
+    uint64_t inputs = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        const struct lstep *step = &group[k];
+        const struct step_info *info = step_info((enum step_kind)step->kind);
+        if (info->reads_src && !(step->flags & LS_ACC)) {
+            inputs++;
+            *own = named_at(exec, step->src_buf, step->src, i, pass);
+        }
+        if (info->receives) { /* pushed: it is already where it belongs */
+            bool pushed = exec->lwires[step->wire].mode == WIRE_PUSH;
+            inputs++;
+            *own = pushed ? named_at(exec, step->dst_buf, step->dst, i, pass) : NULL;
+        }
+        inputs += info->reads_src2;
+    }
+    return inputs;
+}
+
+/* Its outputs. A pulled message has no place of its own; a copy onto itself, at `own`, is none. */
+static uint64_t count_outputs(const struct exec *exec, const struct lstep *group, uint32_t count,
+                              uint32_t i, uint64_t pass, const uint8_t *own)
+{
+    uint64_t outputs = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        const struct lstep *step = &group[k];
+        const struct step_info *info = step_info((enum step_kind)step->kind);
+        if (info->sends) outputs += exec->lwires[step->wire].mode != WIRE_PULL;
+        if (info->writes && !(step->flags & LS_NOSTORE))
+            outputs += named_at(exec, step->dst_buf, step->dst, i, pass) != own;
+    }
+    return outputs;
+}
+
+static void count_group(const struct exec *exec, const struct lstep *group, uint32_t count,
+                        uint64_t pass, struct exec_bytes *sum)
+{
+    const struct lstep *last = &group[count - 1];
+    bool source = last->kind == STEP_SEND;
+    for (uint32_t i = 0; i < group->nchunks; i++) {
+        const uint8_t *own = NULL;
+        uint64_t inputs = count_inputs(exec, group, count, i, pass, &own);
+        uint64_t outputs = count_outputs(exec, group, count, i, pass, inputs == 1 ? own : NULL);
+        size_t bytes = exec_range(exec, source ? last->src_buf : last->dst_buf,
+                                  source ? last->src : last->dst, i, pass)
+                           .len;
+        sum->read += outputs ? inputs * bytes : 0; /* read only for somebody */
+        sum->written += outputs * bytes;
+    }
+    for (uint32_t k = 0; k < count; k++)
+        sum->sent += group[k].kind == STEP_SEND ? exec_step_bytes(exec, &group[k], pass) : 0;
+}
+
 struct exec_bytes exec_count_bytes(const struct exec *exec)
 {
     struct exec_bytes sum = {0, 0, 0};
     for (uint64_t pass = 0; pass < exec->passes; pass++) {
-        for (uint32_t r = 0; r < exec->nsteps; r++) {
-            const struct lstep *step = &exec->steps[r];
-            const struct step_info *info = step_info((enum step_kind)step->kind);
-            bool wired = info->sends || info->receives;
-            unsigned mode = wired ? exec->lwires[step->wire].mode : 0;
-            size_t bytes = exec_step_bytes(exec, step, pass);
-            bool reads = info->reads_src && !(step->flags & LS_ACC);
-            bool pushed = info->receives && mode == WIRE_PUSH;
-            bool pulled = info->sends && mode == WIRE_PULL;
-            uint64_t inputs =
-                (uint64_t)(reads && !pulled) + (info->receives && !pushed) + info->reads_src2;
-            uint64_t outputs = (uint64_t)(info->writes && !pushed && !(step->flags & LS_NOSTORE)) +
-                               (info->sends && !pulled);
-            sum.read += inputs * bytes;
-            sum.written += outputs * bytes;
-            sum.sent += info->sends ? bytes : 0;
+        for (uint32_t r = 0, count; r < exec->nsteps; r += count) {
+            for (count = 1; exec->steps[r + count - 1].flags & LS_CHAIN;)
+                count++;
+            count_group(exec, &exec->steps[r], count, pass, &sum);
         }
     }
     return sum;
