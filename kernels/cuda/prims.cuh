@@ -57,14 +57,16 @@ static inline void ld_ll(const uint64_t *line, uint64_t out[2])
     cuemu_check(line, 16);
     out[0] = __atomic_load_n(line, __ATOMIC_RELAXED);
     out[1] = __atomic_load_n(line + 1, __ATOMIC_RELAXED);
+    cuemu_saw(line);
 }
 
+/* Released only for what comes after the kernel that saw the line: ld_ll acquires nothing. */
 static inline void st_ll(uint64_t *line, const uint64_t in[2])
 {
     cuemu_check(line, 16);
-    __atomic_store_n(line, in[0], __ATOMIC_RELAXED);
+    __atomic_store_n(line, in[0], __ATOMIC_RELEASE);
     cuemu_jitter();
-    __atomic_store_n(line + 1, in[1], __ATOMIC_RELAXED);
+    __atomic_store_n(line + 1, in[1], __ATOMIC_RELEASE);
 }
 
 static inline uint32_t ld_stop(const uint32_t *word)

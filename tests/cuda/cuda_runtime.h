@@ -264,6 +264,8 @@ CUEMU_API int cuemu_barrier(const char *file, int line, int vote);
 CUEMU_API void cuemu_spin(void);
 /* Called before and after a store that others wait for: CUEMU_JITTER. */
 CUEMU_API void cuemu_jitter(void);
+/* Called for each 16-byte line that is read and may have just been written: see st_ll. */
+CUEMU_API void cuemu_saw(const uint64_t *line);
 
 #define __syncthreads() ((void)cuemu_barrier(__FILE__, __LINE__, 0))
 #define __syncthreads_or(vote) cuemu_barrier(__FILE__, __LINE__, (vote))
@@ -341,16 +343,23 @@ static inline double __longlong_as_double(long long bits)
     return cuemu_bits<double>(bits);
 }
 
-/* kernel<<<grid, block, shared, stream>>>(..): arguments are converted and kept at the call. */
-__attribute__((visibility("default"))) cudaError_t
-cuemu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t stream, std::function<void()> body);
+/* kernel<<<grid, block, shared, stream>>>(..): arguments are converted and kept at the call.
+ * `touch` is called by the host thread that will run a block: the thread_locals of a module that
+ * was opened are made when the first of them is used, and to the thread sanitizer a fiber that did
+ * so would have no order to the others. */
+__attribute__((visibility("default"))) cudaError_t cuemu_launch(dim3 grid, dim3 block,
+                                                                size_t shared, cudaStream_t stream,
+                                                                std::function<void()> body,
+                                                                void (*touch)());
+static thread_local volatile char cuemu_touched;
 template <class... P, class... A>
 static inline cudaError_t cuemu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                        cudaStream_t stream, A &&...arguments)
 {
     std::tuple<P...> kept(std::forward<A>(arguments)...);
-    return cuemu_launch(grid, block, shared, stream,
-                        [kernel, kept]() { std::apply(kernel, kept); });
+    return cuemu_launch(
+        grid, block, shared, stream, [kernel, kept]() { std::apply(kernel, kept); },
+        []() { cuemu_touched = 1; });
 }
 
 CUEMU_API cudaError_t cuemu_occupancy(int *blocks, int threads, size_t shared);

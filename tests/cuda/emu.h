@@ -55,7 +55,8 @@ void happens_after(const void *what);  /* .. is visible from here on */
 struct launch {
     std::function<void()> body;
     uint3 grid, block;
-    int device; /* of the machine */
+    int device;      /* of the machine */
+    void (*touch)(); /* makes the kernel's module have its thread_locals in this thread */
 };
 void run(const launch &launch); /* until all blocks are done */
 int running_device();           /* of the block that this host thread runs */

@@ -168,6 +168,7 @@ struct fiber {
     int line = 0;
     void *shadow = nullptr; /* of the address sanitizer */
     void *tsan = nullptr;
+    std::vector<const uint64_t *> seen; /* lines, see cuemu_saw */
     explicit fiber(block *owner_);
     ~fiber();
 };
@@ -256,6 +257,11 @@ static void fiber_main()
     for (;;) {
         happens_after(&b->body);
         (*b->body)();
+        for (const uint64_t *line : f->seen) {
+            happens_after(line);
+            happens_after(line + 1);
+        }
+        f->seen.clear();
         happens_before(&b->done);
         f->state = fiber::DONE;
         b->done++;
@@ -391,6 +397,7 @@ static void run_block(const launch &launch, uint64_t index)
                    grid,
                    launch.block};
     memset(cuemu_ranges, 0, sizeof cuemu_ranges);
+    launch.touch();
     prepare(b, launch);
 #ifdef CUEMU_TSAN
     b->tsan = __tsan_get_current_fiber();
@@ -496,8 +503,15 @@ void run(const launch &launch)
         j.where = &p.rooms[launch.device];
     }
     uint64_t at_once = (uint64_t)setting().sms * BLOCKS_PER_SM;
-    p.help(&j, (j.nblocks < at_once ? j.nblocks : at_once) - 1);
-    j.work();
+    /* Under the thread sanitizer the stream's thread runs none: it ends, the C library frees its
+     * thread_locals in whatever thread comes next, and nothing orders that after their use. */
+#ifdef CUEMU_TSAN
+    bool helps = false;
+#else
+    bool helps = true;
+#endif
+    p.help(&j, (j.nblocks < at_once ? j.nblocks : at_once) - helps);
+    if (helps) j.work();
     std::unique_lock<std::mutex> lock(j.mutex);
     j.over.wait(lock, [&] { return j.helpers == 0; });
 }
@@ -538,6 +552,17 @@ void cuemu_spin(void)
     cuemu_jitter();
     b->spun++;
     leave(b->current);
+}
+
+/* A line is relaxed within a kernel: what its writer did before is not ordered by it. What follows
+ * the kernel on the stream may write the line's place again, as the kernel has seen it written. */
+void cuemu_saw(const uint64_t *line)
+{
+#ifdef CUEMU_TSAN
+    std::vector<const uint64_t *> &seen = this_block.current->seen;
+    if (seen.empty() || seen.back() != line) seen.push_back(line);
+#endif
+    (void)line;
 }
 
 void cuemu_moved(uint64_t *read, uint64_t *written)

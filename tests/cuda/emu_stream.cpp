@@ -198,7 +198,7 @@ cudaError_t cudaDeviceSynchronize(void)
 /* ---- operations ----------------------------------------------------------------------------- */
 
 cudaError_t cuemu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                         std::function<void()> body)
+                         std::function<void()> body, void (*touch)())
 {
     cudaError_t error = usable();
     if (error != cudaSuccess) return failed(error);
@@ -210,7 +210,7 @@ cudaError_t cuemu_launch(dim3 grid, dim3 block, size_t shared, cudaStream_t stre
     if (s->device != current_device()) return failed(cudaErrorInvalidResourceHandle);
     if (threads > setting().threads) block = dim3(setting().threads);
     launch what = {
-        std::move(body), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, s->device};
+        std::move(body), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, s->device, touch};
     s->push([what] { run(what); });
     return cudaSuccess;
 }

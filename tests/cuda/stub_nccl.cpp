@@ -336,18 +336,21 @@ thread_local std::vector<pending> *queue;
 
 nccl_result push(const pending &p)
 {
-    cudaError_t error = cuemu_launch(dim3(1), dim3(1), 0, p.stream, [p]() {
-        std::vector<message> messages = p.messages; /* a graph runs it again and again */
-        if (p.comm->error != NCCL_SUCCESS) return;
-        if (!p.collective) {
-            deliver(p.comm, messages);
-        } else if (p.what.what == ALLREDUCE || p.what.what == REDUCE ||
-                   p.what.what == REDUCE_SCATTER) {
-            reduce(p.comm, p.what);
-        } else {
-            move(p.comm, p.what);
-        }
-    });
+    cudaError_t error = cuemu_launch(
+        dim3(1), dim3(1), 0, p.stream,
+        [p]() {
+            std::vector<message> messages = p.messages; /* a graph runs it again and again */
+            if (p.comm->error != NCCL_SUCCESS) return;
+            if (!p.collective) {
+                deliver(p.comm, messages);
+            } else if (p.what.what == ALLREDUCE || p.what.what == REDUCE ||
+                       p.what.what == REDUCE_SCATTER) {
+                reduce(p.comm, p.what);
+            } else {
+                move(p.comm, p.what);
+            }
+        },
+        []() {});
     return error ? refuse(CUDA_ERROR, "Cuda failure '%s'", cudaGetErrorString(error))
                  : NCCL_SUCCESS;
 }
