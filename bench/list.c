@@ -35,6 +35,15 @@ static void list_algorithms(void)
     }
 }
 
+/* Ways to reach a peer's memory that no transport takes, and why. */
+static const struct {
+    const char *name, *why;
+} not_built[] = {
+    {"cuda-vmm", "memory is shared by CUDA IPC handles alone, not by those of cuMem"},
+    {"cuda-fabric", "handles for GPUs of other machines of a rack: ranks run on one"},
+    {"nvls", "reduction inside an NVLink switch, over multicast memory"},
+};
+
 static void list_transports(void)
 {
     printf("\nTransports\n");
@@ -46,6 +55,8 @@ static void list_transports(void)
         }
         printf("%s%s\n", why ? "- cannot be used here: " : "", why ? why : "");
     }
+    for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++)
+        printf("  %-16s- not built: %s\n", not_built[i].name, not_built[i].why);
 }
 
 static const char unusable[] = "cannot be used here: ";

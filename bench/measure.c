@@ -17,6 +17,7 @@
 #include "bench/rival.h"
 #include "bench/timing.h"
 #include "bench/trace.h"
+#include "exec/device.h"
 #include "exec/launch.h"
 
 /* All that one rank has. */
@@ -127,6 +128,9 @@ static int run_side(struct measure *measure, const struct plan_row *row, bool in
         wrong = side_check(&side, &own, before, side.rounds, &wrongs[SERIES_OWN]);
         results[SERIES_OWN].wrong = (int64_t)wrong;
     }
+    bool emulated = bench->rk->device && bench->rk->device->gpu->emulated;
+    for (int s = 0; emulated && s < NSERIES; s++)
+        results[s].source = SOURCE_EMULATED;
     int bad = bench->rk->rank == 0 ? report(&timing, results, wrongs) : 0;
     timing_close(&timing);
     side_close(&side);

@@ -447,14 +447,13 @@ static void note_planted(struct out *out, const struct p2p_plan *plan)
 
 static void note_device(struct out *out, const struct p2p_plan *plan)
 {
-    char pairs[128];
+    int devices;
+    const char *why;
+    const struct gpu *gpu = gpu_devices(&devices, &why);
+    if (gpu) header_gpus(out, gpu, plan->nranks);
     out_note(out,
              "times are those of the GPUs' clocks, without launching: messages of a window wait "
              "in the streams until both ranks of a pair are there");
-    if (device_apart(plan->nranks, pairs, sizeof pairs) > 0) {
-        out_note(out, "ranks %s have no peer access: through pinned memory of the host", pairs);
-        out_meta(out, "pairs_through_host", out_text(pairs));
-    }
 }
 
 static void note_plan(struct out *out, const struct p2p_plan *plan, const struct world_spec *spec)

@@ -32,7 +32,9 @@ class Gpu(base.Case):
         for row in document["rows"]:
             for place in base.PLACES:
                 self.assertIn(row[place + "_wrong"], (0, None), args)
+            self.assertEqual(row["source"], "emulated", args)
         self.assertTrue(document["summary"]["okay"])
+        self.assertIs(document["meta"]["emulated"], True)
         return document
 
 
@@ -106,6 +108,7 @@ class Pairs(Gpu):
         run = self.p2p("--transport", "cuda-ipc", "--ranks", "3", "--size", "8,64K",
                        env=gpus(CUEMU_P2P_GROUP="2"))
         self.assertIn("ranks 0-2 1-2 have no peer access", run.out)
+        self.assertIn("WARNING: emulated GPUs", run.out)
         self.p2p("--transport", "cuda-peer", "--ranks", "3", "--oversubscribe", "--buffers",
                  "private", "--size", "8,64K", env=gpus(CUEMU_DEVICES="1"))
 

@@ -100,7 +100,12 @@ size_t coll_block_count(const struct coll *coll, uint32_t nranks, size_t size, s
 /* S in bytes for that many elements per block. */
 size_t coll_size(const struct coll *coll, uint32_t nranks, size_t block_count, size_t esize);
 
-enum source { SOURCE_MEASURED, SOURCE_SIMULATED, SOURCE_REFERENCE };
+enum source {
+    SOURCE_MEASURED,
+    SOURCE_SIMULATED,
+    SOURCE_REFERENCE, /* measured: a library's call */
+    SOURCE_EMULATED,  /* on emulated GPUs: checked, but its times mean nothing */
+};
 
 /* One row of any table: measured, simulated, or of a reference library. Times in microseconds per
  * operation; the maximum over ranks of each sample. */

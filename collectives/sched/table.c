@@ -13,6 +13,7 @@ const char *source_name(enum source source)
         [SOURCE_MEASURED] = "measured",
         [SOURCE_SIMULATED] = "simulated",
         [SOURCE_REFERENCE] = "reference",
+        [SOURCE_EMULATED] = "emulated",
     };
     return names[source];
 }
