@@ -80,9 +80,9 @@ def available_B():
 
 @functools.lru_cache
 def transports():
-    """Those that `collbench list` prints."""
+    """Those that `collbench list` prints and that can be used here."""
     lines = Run(["list"]).out.split("\nTransports\n")[1].split("\n\n")[0].splitlines()
-    return [line.split()[0] for line in lines]
+    return [line.split()[0] for line in lines if " - " not in line]
 
 
 @functools.lru_cache
