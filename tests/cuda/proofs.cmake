@@ -21,8 +21,8 @@ function(gpu_environment name plugin)
 endfunction()
 
 # Shares: every K-th case. Fewer where a sanitizer slows all down; `matrix` alone takes all.
-set(some 61)
-set(few 251)
+set(some 13)
+set(few 61)
 if(SANITIZE)
   set(some 151)
   set(few 397)
