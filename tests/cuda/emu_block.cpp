@@ -20,7 +20,10 @@
 #include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)0)
 #endif
 #ifdef CUEMU_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -305,6 +308,7 @@ fiber::~fiber()
 #ifdef CUEMU_TSAN
     __tsan_destroy_fiber(tsan);
 #endif
+    ASAN_UNPOISON_MEMORY_REGION(stack, STACK_BYTES); /* marks of frames that it never left */
     munmap(stack - GUARD_BYTES, STACK_BYTES + GUARD_BYTES);
 }
 
