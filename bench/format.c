@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "kernels/gpu.h"
 #include "kernels/kernels.h"
 
 const char *const format_names[] = {"own", "nccl", "osu", NULL};
@@ -43,6 +44,15 @@ static void own_footer(struct out *out, const struct plan *plan, const struct fo
 {
     (void)plan;
     header_footer(out, footer);
+}
+
+/* Foreign formats have no place for it but a comment. */
+static void warn_emulated(struct out *out, const struct plan *plan)
+{
+    int devices;
+    const char *why;
+    const struct gpu *gpu = plan->device ? gpu_devices(&devices, &why) : NULL;
+    if (gpu && gpu->emulated) out_line(out, "# WARNING: emulated GPUs, the times mean nothing");
 }
 
 /* ---- nccl-tests ---- */
@@ -87,12 +97,26 @@ static void nccl_preamble(struct out *out, const struct fitted *fitted, int argc
     out_line(out, "# Collective test starting: %s_perf", coll_get(plan->coll)->nccl);
     out_line(out,
              "# nThread 1 nGpus 1 minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %llu "
-             "iters: %llu agg iters: %llu validation: %llu graph: 0 unalign: 0",
+             "iters: %llu agg iters: %llu validation: %llu graph: %d unalign: 0",
              llu(sweep->min), llu(sweep->max), llu(factor ? sweep->factor : sweep->step),
              factor ? "factor" : "bytes", llu(plan->warmup),
              llu(plan->samples ? plan->samples : PLAN_SAMPLES_LEAST), llu(plan->batch),
-             llu(plan->rounds));
+             llu(plan->rounds), plan->graph);
+    warn_emulated(out, plan);
     out_line(out, "#");
+}
+
+static void nccl_device(struct out *out, struct world *world, uint32_t rank, int pid,
+                        const char *host)
+{
+    const struct rank_device *device = &world_status(world, rank)->device;
+    int devices;
+    const char *why;
+    const struct gpu *gpu = gpu_devices(&devices, &why);
+    struct gpu_info info = {0};
+    if (gpu) gpu->info(device->number, &info);
+    out_line(out, "#  Rank %2u Group  0 Pid %6d on %10s device %2d [%s] %s", rank, pid, host,
+             device->number, device->pci, info.name);
 }
 
 static void nccl_facts(struct out *out, const struct plan *plan, struct world *world,
@@ -106,6 +130,10 @@ static void nccl_facts(struct out *out, const struct plan *plan, struct world *w
     out_line(out, "# Using devices");
     for (uint32_t rank = 0; rank < plan->nranks; rank++) {
         int pid = atomic_load_explicit(&world_status(world, rank)->pid, memory_order_acquire);
+        if (plan->device) {
+            nccl_device(out, world, rank, pid, uts.nodename);
+            continue;
+        }
         out_line(out, "#  Rank %2u Group  0 Pid %6d on %10s device %2u [0000:00:00] %s", rank, pid,
                  uts.nodename, rank, processor);
     }
@@ -242,6 +270,7 @@ static void osu_preamble(struct out *out, const struct fitted *fitted, int argc,
     out_line(out, "%s", "");
     out_line(out, "# OSU MPI %s Latency Test v7.4 format, by collbench %s", title,
              COLLBENCH_VERSION);
+    warn_emulated(out, plan);
     bool sizes = !coll_get(plan->coll)->empty, checked = plan->rounds && sizes;
     if (sizes) out_line(out, "# Datatype: %s.", osu_type(plan->dtypes[0]));
     out_line(out, "%-*s%*s%18s%18s%12s%*s", sizes ? 10 : 2, sizes ? "# Size" : "#", sizes ? 18 : 0,

@@ -315,7 +315,7 @@ static int read_asked(struct gpu_bench *bench, const struct asked *asked, const 
 static void print_header(struct gpu_bench *bench, int argc, char **argv)
 {
     struct out *out = bench->out;
-    header_machine(out, argc, argv);
+    header_machine(out, header_source(true), argc, argv);
     header_gpus(out, bench->gpu, (uint32_t)bench->device + 1);
     out_note(out,
              "device %d alone; moved: bytes read and written, GB = 10^9 B; copy: the device's "

@@ -15,6 +15,7 @@
 #include "exec/launch.h"
 #include "exec/transport.h"
 #include "kernels/gpu.h"
+#include "sched/table.h"
 
 char *header_processor(void)
 {
@@ -76,7 +77,7 @@ static const char *wire_text(const struct plan *plan)
     return plan->wire == PLAN_WIRE_AUTO ? "auto" : wire_mode_name((enum wire_mode)plan->wire);
 }
 
-void header_machine(struct out *out, int argc, char **argv)
+void header_machine(struct out *out, enum source source, int argc, char **argv)
 {
     struct err none = ERR_INIT;
     const struct kernels *kernels = kernels_get(&none);
@@ -88,7 +89,7 @@ void header_machine(struct out *out, int argc, char **argv)
     out_note(out, "command: %s", line);
     out_meta(out, "schema", out_uint(RECORD_SCHEMA));
     out_meta(out, "program", out_text("collbench " COLLBENCH_VERSION));
-    out_meta(out, "source", out_text("measured"));
+    out_meta(out, "source", out_text(source_name(source)));
     out_meta(out, "command", out_text(line));
     out_meta(out, "kernels", out_text(kernels ? kernels->name : NULL));
     out_meta(out, "cores", out_uint(launch_cores()));
@@ -108,6 +109,9 @@ static void note_ranks(struct out *out, const struct fitted *fitted)
     if (fitted->asked) {
         out_note(out, "%s of %u ranks (%s); needs %s of %s memory", coll->name, plan->nranks, kind,
                  need, available);
+    } else if (plan->device) {
+        out_note(out, "%s of %u ranks (%s; one per GPU); needs %s of %s memory", coll->name,
+                 plan->nranks, kind, need, available);
     } else {
         out_note(out, "%s of %u ranks (%s; one per core, 2 to 8%s); needs %s of %s memory",
                  coll->name, plan->nranks, kind,
@@ -313,7 +317,7 @@ static void note_gpus(struct out *out, const struct plan *plan)
 
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv)
 {
-    header_machine(out, argc, argv);
+    header_machine(out, header_source(fitted->plan->device), argc, argv);
     note_ranks(out, fitted);
     if (fitted->plan->device) note_gpus(out, fitted->plan);
     note_setting(out, fitted->plan);

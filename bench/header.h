@@ -19,7 +19,10 @@ char *header_processor(void);
 char *header_command(int argc, char **argv);
 
 /* Program, machine and command line alone: part of header_plan. */
-void header_machine(struct out *out, int argc, char **argv);
+void header_machine(struct out *out, enum source source, int argc, char **argv);
+
+/* SOURCE_MEASURED, or SOURCE_EMULATED of runs on emulated GPUs. */
+enum source header_source(bool device);
 
 /* Before anything runs. `argv` is the whole command line. */
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv);

@@ -20,6 +20,14 @@ static char *devices_text(uint32_t nranks, int devices)
     return text;
 }
 
+enum source header_source(bool device)
+{
+    int devices;
+    const char *why;
+    const struct gpu *gpu = device ? gpu_devices(&devices, &why) : NULL;
+    return gpu && gpu->emulated ? SOURCE_EMULATED : SOURCE_MEASURED;
+}
+
 /* Name, place and memory of every device that a rank has. */
 static void note_devices(struct out *out, const struct gpu *gpu, uint32_t nranks, int devices)
 {

@@ -53,7 +53,10 @@ static void list_transports(void)
         for (int mode = 0; mode < WIRE_MODE_COUNT; mode++) {
             if ((*at)->modes >> mode & 1) printf("%s ", wire_mode_name((enum wire_mode)mode));
         }
-        printf("%s%s\n", why ? "- cannot be used here: " : "", why ? why : "");
+        const char *none;
+        const struct gpu *gpu = (*at)->device ? gpu_open(&none) : NULL;
+        printf("%s%s%s\n", why ? "- cannot be used here: " : "", why ? why : "",
+               gpu && gpu->emulated ? "- on emulated GPUs, whose times mean nothing" : "");
     }
     for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++)
         printf("  %-16s- not built: %s\n", not_built[i].name, not_built[i].why);

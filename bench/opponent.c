@@ -19,7 +19,12 @@ static int find_nccl(struct nccl_setup *setup, const struct request *request,
                              .ndevices = (uint32_t)devices,
                              .hostid_trick = plan->nccl_hostid,
                              .major = info.major};
-    return nccl_find(setup, &wish, err);
+    if (nccl_find(setup, &wish, err)) return -1;
+    if (!gpu->emulated || setup->stub) return 0;
+    return err_add(
+        err, ERR_USAGE,
+        "%s needs real GPUs, these are emulated; COLLBENCH_NCCL names the stub of the tests",
+        setup->library);
 }
 
 int opponent_find(struct opponent_setup *setup, const struct request *request,

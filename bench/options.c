@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "bench/format.h"
 #include "bench/timing.h"
+#include "bench/timing_gpu.h"
 #include "bench/trace.h"
 #include "bench/wiring.h"
 #include "exec/device.h"
@@ -86,7 +87,9 @@ static const struct opts_row rows[] = {
         "messages that a wire holds; raised to what the schedule needs", .min = 1,
         .max = MOST_PIECES),
     ROW("ranks", 0, OPTS_UINT, nranks, NULL, "N",
-        "ranks to start; without it, one per core, from 2 to 8, as many as memory allows",
+        "ranks to start; without it, one per core, from 2 to 8, as many as memory allows; on GPUs, "
+        "one "
+        "per GPU",
         .section = "Ranks, memory, transport", .min = 1, .max = MOST_RANKS),
     ROW("ranks-as", 0, OPTS_CHOICE, ranks_as, "processes", "KIND", "what a rank is",
         .choices = rank_choices),
@@ -540,6 +543,18 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
     return plan;
 }
 
+/* Blocks of a rank that surely run at once: one on each multiprocessor, shared by the ranks of a
+ * process that have one device. */
+static uint32_t lanes_of(const struct gpu *gpu, uint32_t ranks)
+{
+    int devices;
+    const char *why;
+    struct gpu_info info;
+    if (!gpu_devices(&devices, &why) || gpu->info(0, &info)) return 1;
+    uint32_t sharers = (ranks + (uint32_t)devices - 1) / (uint32_t)devices;
+    return info.sms / sharers > 0 ? info.sms / sharers : 1;
+}
+
 /* What ranks on GPUs do not do, and what needs GPUs. */
 static void check_device(struct plan *plan, const struct request *request, struct err *err)
 {
@@ -569,6 +584,13 @@ static void check_device(struct plan *plan, const struct request *request, struc
     }
     if (!plan->device || err->count) return;
     if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
+    plan->most_lanes = lanes_of(gpu, plan->threads ? plan->nranks : 1);
+    if (request->batch > TIMING_GPU_BATCH) {
+        err_add(err, ERR_USAGE,
+                "--agg_iters (-m) %llu: a GPU's stream holds some 1000 operations; at most %d are "
+                "queued at once",
+                (unsigned long long)request->batch, TIMING_GPU_BATCH);
+    }
     plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
     if (plan->apart && plan->wire == WIRE_PULL) {
         err_add(err, ERR_USAGE,

@@ -565,7 +565,7 @@ static int run_plan(const struct p2p_request *request, struct p2p_plan *plan, ch
     signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
     run.table = out_new(p2p_columns, P2P_COLUMNS);
     if (out_add_asked(run.table, request->json, request->csv, request->overwrite, err) == 0) {
-        header_machine(run.table, argc, argv);
+        header_machine(run.table, header_source(plan->device), argc, argv);
         note_plan(run.table, plan, &spec);
         if (!out_reader_gone(run.table)) start(&run, world, request->timeout_s, argv);
     }

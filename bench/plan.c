@@ -32,7 +32,9 @@ static void add_channels(const struct plan *plan, struct plan_row *row)
 {
     const struct transport *transport = transport_table()[plan->transport];
     uint32_t least = row->choice.channels, most = transport->most_channels;
-    if (row->choice.algo->grouped) most /= 4; /* a lane per phase and channel */
+    uint32_t lanes = row->choice.algo->grouped ? 4 : 2; /* per channel, at most */
+    if (row->choice.algo->grouped) most /= 4;
+    if (most * lanes > plan->most_lanes) most = plan->most_lanes / lanes;
     for (uint64_t each = transport->channel_bytes;
          row->choice.channels * 2 <= most &&
          row->bytes >= 2 * each * row->choice.channels / least;) {

@@ -53,7 +53,8 @@ struct plan {
     bool shared;              /* buffers that peers may map */
     bool device;              /* buffers lie in the memory of GPUs, */
     bool oversubscribe;       /* .. which ranks may share, */
-    bool apart;               /* .. some pairs of them without peer access; */
+    bool apart;               /* .. some pairs of them without peer access, */
+    uint32_t most_lanes;      /* .. blocks that run at once for each rank, at least; */
     bool graph;               /* .. operations are launched as graphs */
     bool nccl_hostid;         /* CONTEST_NCCL: see struct nccl_spec, hostid_trick */
     size_t device_bytes;      /* .. memory that each rank needs there; set by fit */

@@ -64,6 +64,8 @@ class Data(Gpu):
                      ["--ranks-as", "threads", "-G", "1"], ["--channels", "5"]):
             self.run_rows("allreduce", "--transport", "cuda-ipc", "--ranks", "3", "--size", "50K",
                           *more)
+        self.run_rows("allreduce", "--transport", "cuda-ipc", "--ranks", "5", "--oversubscribe",
+                      "--ranks-as", "threads", "--size", "6M")
         for transport in TRANSPORTS:
             self.run_rows("alltoall", "--transport", transport, "--ranks", "5", "--oversubscribe",
                           "--size", "10K", env=gpus(CUEMU_DEVICES="2"))
@@ -159,6 +161,24 @@ class Words(Gpu):
                         "--algo", "ring", "--channels", "50"], env=gpus(CUEMU_SMS="8"))
         self.assertNotEqual(run.code, 0)
         self.assertIn("50 lanes", run.err)
+        self.assertIn("use --channels 16", run.err)
+        run = base.Run(["allreduce", "--transport", "cuda-ipc", "--ranks", "5", "--oversubscribe",
+                        "--ranks-as", "threads", "--size", "6M", "--channels", "16"], env=gpus())
+        self.assertEqual(run.code, 2, run.err)
+        self.assertIn("for 2 ranks of this process; use --channels 8", run.err)
+
+    def test_batches_that_no_stream_holds(self):
+        run = base.Run(["allreduce", "--transport", "cuda-ipc", "--ranks", "2", "--size", "8",
+                        "-m", "201"], env=gpus())
+        self.assertEqual((run.code, run.out), (2, ""))
+        self.assertIn("at most 200", run.err)
+
+    def test_foreign_formats_say_emulated(self):
+        for style in ("nccl", "osu"):
+            run = base.Run(["allreduce", "--transport", "cuda-ipc", "--ranks", "2", "-b", "64",
+                            "-e", "64", "--format", style, *QUICK], env=gpus())
+            self.assertEqual(run.code, 0, run.err)
+            self.assertIn("# WARNING: emulated GPUs", run.out)
 
 
 class Absent(base.Case):

@@ -85,6 +85,12 @@ class VsNccl(test_gpu.Gpu):
         self.refuse("--ranks", "2", *VS, env=test_gpu.gpus(COLLBENCH_NCCL="/nonexistent"),
                     word="COLLBENCH_NCCL=/nonexistent cannot be loaded")
 
+    def test_a_real_library_needs_real_gpus(self):
+        env = {**test_gpu.gpus(), "COLLBENCH_NCCL": ""}
+        run = base.Run(["allreduce", "--size", "1K", "--ranks", "2", *VS], env=env)
+        self.assertEqual((run.code, run.out), (2, ""))  # or there is none
+        self.assertRegex(run.err, "needs real GPUs|libnccl")
+
     def test_a_failing_library_ends_the_run(self):
         run = base.Run(["allreduce", "--size", "1K", "--ranks", "1", *VS, *base.QUICK],
                        env=test_gpu.gpus(NCCL_STUB_FAIL="ncclAllReduce"))

@@ -115,14 +115,21 @@ static int allocate(struct rank *rk, size_t bytes, struct err *err)
     return gpu_check(gpu, gpu->stream_new(&device->stream), err, "a stream");
 }
 
+/* The most on any device, so that all ranks of a process come to the same. */
 static uint32_t count_sharers(const struct rank *rk)
 {
-    uint32_t sharers = 0;
-    for (uint32_t r = 0; r < rk->nranks; r++) {
-        const struct rank_device *theirs = &world_status(rk->world, r)->device;
-        sharers += theirs->pid == getpid() && theirs->number == rk->device->number;
+    uint32_t most = 1;
+    for (uint32_t a = 0; a < rk->nranks; a++) {
+        const struct rank_device *one = &world_status(rk->world, a)->device;
+        uint32_t sharers = 0;
+        for (uint32_t b = 0; b < rk->nranks; b++) {
+            const struct rank_device *other = &world_status(rk->world, b)->device;
+            sharers +=
+                one->pid == getpid() && other->pid == one->pid && other->number == one->number;
+        }
+        most = sharers > most ? sharers : most;
     }
-    return sharers;
+    return most;
 }
 
 int device_open(struct rank *rk, size_t bytes, struct err *err)

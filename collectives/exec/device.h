@@ -24,7 +24,7 @@ struct device {
     uint32_t *stop;   /* pinned: not 0 makes waiting kernels end */
     uint32_t *stop_device;
     uint32_t *hold, *hold_device; /* pinned: what a spin kernel waits for, see timing */
-    uint32_t sharers;             /* ranks of this process on this device */
+    uint32_t sharers;             /* most ranks of this process that share a device */
 };
 
 /* A device wire beside the plain one: what the transports of devices open. */

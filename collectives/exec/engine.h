@@ -102,6 +102,9 @@ static inline size_t exec_step_bytes(const struct exec *exec, const struct lstep
     return bytes;
 }
 
+/* Lanes of the rank that has most: what all ranks agree on. */
+uint32_t exec_most_lanes(const struct exec *exec);
+
 /* Adds a message to the log. */
 void exec_log_add(struct exec *exec, const struct lwire *wire, uint64_t number, size_t bytes);
 

@@ -9,6 +9,16 @@
 
 /* ---- running ---- */
 
+uint32_t exec_most_lanes(const struct exec *exec)
+{
+    uint32_t lanes = 0;
+    for (uint32_t p = 0; p < exec->sched->nprogs; p++) {
+        uint32_t here = exec->spec.linked->progs[p].nlanes;
+        lanes = here > lanes ? here : lanes;
+    }
+    return lanes;
+}
+
 void exec_log_add(struct exec *exec, const struct lwire *wire, uint64_t number, size_t bytes)
 {
     MEM_GROW(exec->log, exec->nlog, exec->log_cap);

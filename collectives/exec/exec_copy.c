@@ -351,11 +351,13 @@ static int copy_open(struct exec *exec, struct err *err)
     state->lanes = mem_calloc(exec->nlanes, sizeof *state->lanes);
     if (exec->spec.keep_trace)
         return err_add(err, ERR_USAGE, "steps are not traced on GPUs: use --transport shm");
-    if (exec->nlanes > MOST_LANES) {
-        return err_add(err, ERR_USAGE,
-                       "%u lanes need as many hardware queues, but cuda-peer has %d; use fewer "
-                       "--channels",
-                       exec->nlanes, MOST_LANES);
+    uint32_t lanes = exec_most_lanes(exec);
+    if (lanes > MOST_LANES) {
+        return err_add(
+            err, ERR_USAGE,
+            "%u lanes need as many hardware queues, but cuda-peer has %d; use --channels "
+            "%u",
+            exec->nlanes, MOST_LANES, MOST_LANES * exec->sched->nchannels / lanes);
     }
     void *words, *seen;
     size_t bytes = (exec->nlanes ? exec->nlanes : 1) * sizeof *state->progress;

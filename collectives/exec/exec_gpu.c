@@ -156,12 +156,16 @@ static int check_lanes(const struct exec *exec, struct err *err)
                   "asking how many blocks fit")) {
         return -1;
     }
-    if (exec->nlanes * device->sharers <= blocks) return 0;
+    /* The same on all ranks: all refuse, or none, as kernels of the others would run on. */
+    uint32_t lanes = exec_most_lanes(exec), room = blocks / device->sharers;
+    if (lanes <= room) return 0;
+    uint32_t channels = exec->sched->nchannels;
     return err_add(err, ERR_USAGE,
-                   "%u lanes of %u ranks do not run at once on device %d, which has room for %u "
-                   "blocks of %u threads; use --channels %u or less",
-                   exec->nlanes, device->sharers, device->number, blocks, launch->threads,
-                   blocks / device->sharers);
+                   "%s %s has %u lanes with --channels %u, but device %d runs %u blocks of %u "
+                   "threads at once, for %u rank%s of this process; use --channels %u",
+                   exec->sched->coll->name, exec->sched->name, lanes, channels, device->number,
+                   blocks, launch->threads, device->sharers, device->sharers == 1 ? "" : "s",
+                   room * channels / lanes > 0 ? room * channels / lanes : 1);
 }
 
 static int gpu_open_engine(struct exec *exec, struct err *err)
