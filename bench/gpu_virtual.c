@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "bench/check.h"
 #include "bench/gpu_bench.h"
+#include "bench/site.h"
 #include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
@@ -118,51 +119,34 @@ static struct gpu_data data_of(const struct member *m)
 
 static int fill(const struct member *m, struct err *err)
 {
-    const struct device *device = m->rk->device;
-    const struct gpu *gpu = device->gpu;
+    struct site site;
     struct gpu_data data = data_of(m);
-    size_t count = m->row->bytes / dtype_bytes(data.dtype);
-    if (gpu_check(gpu, gpu->fill(m->in, &data, count, device->stream), err, "filling") ||
-        gpu_check(gpu, gpu->poison(m->out, m->row->bytes, SALT, device->stream), err, "poisoning"))
-        return -1;
-    device_sync(m->rk, "filling");
-    return 0;
+    int bad = site_open(&site, m->rk, err);
+    if (!bad) {
+        site_fill(&site, m->in, &data, m->row->bytes / dtype_bytes(data.dtype));
+        site_poison(&site, m->out, m->row->bytes, SALT);
+    }
+    site_close(&site);
+    return bad;
 }
 
-/* Adds the wrong elements of the own output. */
+/* Adds the wrong elements of the own output, in which one may be planted (see check_plant). */
 static int check(const struct member *m, struct err *err)
 {
-    const struct device *device = m->rk->device;
-    const struct gpu *gpu = device->gpu;
+    struct site site;
     struct gpu_data data = data_of(m);
-    void *bad, *seen;
-    if (gpu_check(gpu, gpu->host_alloc(&bad, sizeof(struct gpu_bad)), err, "pinned memory"))
-        return -1;
-    *(struct gpu_bad *)bad = (struct gpu_bad){0, UINT64_MAX};
-    size_t count = m->row->bytes / dtype_bytes(data.dtype);
-    int failed = gpu_check(gpu, gpu->host_device(bad, &seen), err, "pinned memory");
-    if (!failed) {
-        failed = gpu_check(gpu, gpu->check(m->out, &data, true, count, seen, device->stream), err,
-                           "checking");
+    struct data_bad first;
+    size_t esize = dtype_bytes(data.dtype), count = m->row->bytes / esize;
+    uint64_t planted;
+    if (check_plant(m->rk, &planted, err)) return -1;
+    int bad = site_open(&site, m->rk, err);
+    if (!bad) {
+        if (planted < count) site_flip(&site, m->out + planted * esize);
+        places_of(m->task)[m->rk->rank].wrong +=
+            site_wrong(&site, m->out, &data, true, count, &first);
     }
-    device_sync(m->rk, "checking");
-    places_of(m->task)[m->rk->rank].wrong += ((struct gpu_bad *)bad)->count;
-    gpu->host_free(bad);
-    return failed;
-}
-
-/* Makes the planted element of the own output wrong (see check_plant). */
-static int plant(const struct member *m, struct err *err)
-{
-    uint64_t element;
-    uint8_t byte;
-    if (check_plant(m->rk, &element, err)) return -1;
-    if (element >= m->row->bytes / dtype_bytes(m->task->dtype)) return 0;
-    uint8_t *at = m->out + element * dtype_bytes(m->task->dtype);
-    device_copy(m->rk, &byte, at, 1);
-    byte ^= 1;
-    device_copy(m->rk, at, &byte, 1);
-    return 0;
+    site_close(&site);
+    return bad;
 }
 
 /* ---- what rank 0 does for all ---- */
@@ -250,7 +234,7 @@ static int run_member(struct member *m, struct err *err)
     rank_barrier(rk);
     if (rk->rank == 0 && measure(m, err)) return -1;
     rank_barrier(rk);
-    if (plant(m, err) || check(m, err)) return -1;
+    if (check(m, err)) return -1;
     rank_barrier(rk);
     for (uint32_t r = 0; rk->rank == 0 && r < rk->nranks; r++)
         m->row->got.wrong += places_of(m->task)[r].wrong;

@@ -543,24 +543,10 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
     return plan;
 }
 
-/* Blocks of a rank that surely run at once: one on each multiprocessor, shared by the ranks of a
- * process that have one device. */
-static uint32_t lanes_of(const struct gpu *gpu, uint32_t ranks)
-{
-    int devices;
-    const char *why;
-    struct gpu_info info;
-    if (!gpu_devices(&devices, &why) || gpu->info(0, &info)) return 1;
-    uint32_t sharers = (ranks + (uint32_t)devices - 1) / (uint32_t)devices;
-    return info.sms / sharers > 0 ? info.sms / sharers : 1;
-}
-
-/* What ranks on GPUs do not do, and what needs GPUs. */
+/* What ranks on GPUs do not do. */
 static void check_device(struct plan *plan, const struct request *request, struct err *err)
 {
     const char *name = transport_table()[plan->transport]->name;
-    const struct gpu *gpu;
-    char pairs[128];
     const struct {
         bool asked;
         const char *what;
@@ -582,21 +568,11 @@ static void check_device(struct plan *plan, const struct request *request, struc
                 "cuda-ipc",
                 name);
     }
-    if (!plan->device || err->count) return;
-    if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
-    plan->most_lanes = lanes_of(gpu, plan->threads ? plan->nranks : 1);
-    if (request->batch > TIMING_GPU_BATCH) {
+    if (plan->device && request->batch > TIMING_GPU_BATCH) {
         err_add(err, ERR_USAGE,
                 "--agg_iters (-m) %llu: a GPU's stream holds some 1000 operations; at most %d are "
                 "queued at once",
                 (unsigned long long)request->batch, TIMING_GPU_BATCH);
-    }
-    plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
-    if (plan->apart && plan->wire == WIRE_PULL) {
-        err_add(err, ERR_USAGE,
-                "--wire pull needs peer access between all pairs of GPUs, which ranks %s do not "
-                "have: use --wire staged or ll",
-                pairs);
     }
 }
 
@@ -611,6 +587,10 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->graph = request->cudagraph > 0;
     plan->nccl_hostid = request->nccl_hostid;
     check_device(plan, request, err);
+    if (!plan->device || err->count) return;
+    wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);
+    plan->apart = wiring.apart;
+    plan->most_lanes = wiring.most_lanes;
 }
 
 static void plan_root(struct plan *plan, const struct request *request, struct err *err)

@@ -90,6 +90,7 @@ static struct plan *leg_plan(const struct p2p_plan *plan, enum p2p_leg leg, uint
         .shared = plan->shared,
         .device = plan->device,
         .apart = plan->apart,
+        .most_lanes = plan->most_lanes,
         .place = {[IN_PLACE] = true},
     };
     made->algos[0] = PLAN_ALGO_AUTO;

@@ -43,10 +43,11 @@ struct p2p_plan {
     int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
     bool shared, threads;
     bool device, oversubscribe, apart; /* as in struct plan */
-    size_t device_bytes;               /* memory of a rank on its GPU */
-    uint64_t samples; /* per cell; 0: as many as fit cell_s, P2P_SAMPLES_LEAST to _MOST */
-    double cell_s;    /* wanted time of a cell: one mode of one pair in one pass */
-    uint32_t passes;  /* visits to each pair */
+    uint32_t most_lanes;
+    size_t device_bytes; /* memory of a rank on its GPU */
+    uint64_t samples;    /* per cell; 0: as many as fit cell_s, P2P_SAMPLES_LEAST to _MOST */
+    double cell_s;       /* wanted time of a cell: one mode of one pair in one pass */
+    uint32_t passes;     /* visits to each pair */
     uint32_t at_once; /* passes, the first ones, in which all pairs are also measured at once; 0 */
                       /* where a round has one pair */
     uint32_t slow_from, slow_to; /* planted: the one waits before each send to the other or all, */

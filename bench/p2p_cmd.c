@@ -207,21 +207,14 @@ static void read_transport(struct p2p_plan *plan, const struct p2p_request *requ
     plan->shared = wiring.shared;
     plan->device = wiring.device;
     plan->oversubscribe = request->oversubscribe;
-    const struct gpu *gpu;
-    char pairs[128];
     int devices;
     const char *why;
     if (!plan->device || err->count) return;
     if (!opts_is_set(opts, "ranks") && gpu_devices(&devices, &why) && devices > 1)
         plan->nranks = (uint32_t)devices;
-    if (device_fit(plan->nranks, plan->oversubscribe, &gpu, err)) return;
-    plan->apart = device_apart(plan->nranks, pairs, sizeof pairs) > 0;
-    if (plan->apart && plan->wire == WIRE_PULL) {
-        err_add(err, ERR_USAGE,
-                "--wire pull needs peer access between all pairs of GPUs, which ranks %s do not "
-                "have: use --wire staged or ll",
-                pairs);
-    }
+    wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);
+    plan->apart = wiring.apart;
+    plan->most_lanes = wiring.most_lanes;
 }
 
 static uint64_t all_pairs(const struct p2p_plan *plan)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "bench/plan.h"
+#include "exec/device.h"
 #include "exec/transport.h"
 
 const char *const wire_words[] = {"auto", "staged", "pull", "ll", NULL};
@@ -28,4 +29,30 @@ struct wiring wiring_of(const char *name, unsigned wire, unsigned buffers, struc
                 "--wire staged, or --buffers shared");
     }
     return wiring;
+}
+
+/* One block on each multiprocessor, shared by the ranks of a process that have one device. */
+static uint32_t lanes_of(const struct gpu *gpu, uint32_t ranks)
+{
+    int devices;
+    const char *why;
+    struct gpu_info info;
+    if (!gpu_devices(&devices, &why) || gpu->info(0, &info)) return 1;
+    uint32_t sharers = (ranks + (uint32_t)devices - 1) / (uint32_t)devices;
+    return info.sms / sharers > 0 ? info.sms / sharers : 1;
+}
+
+int wiring_devices(struct wiring *wiring, uint32_t nranks, bool oversubscribe, bool threads,
+                   struct err *err)
+{
+    const struct gpu *gpu;
+    char pairs[128];
+    if (device_fit(nranks, oversubscribe, &gpu, err)) return -1;
+    wiring->most_lanes = lanes_of(gpu, threads ? nranks : 1);
+    wiring->apart = device_apart(nranks, pairs, sizeof pairs) > 0;
+    if (!wiring->apart || wiring->wire != WIRE_PULL) return 0;
+    return err_add(err, ERR_USAGE,
+                   "--wire pull needs peer access between all pairs of GPUs, which ranks %s do not "
+                   "have: use --wire staged or ll",
+                   pairs);
 }

@@ -11,12 +11,20 @@ extern const char *const wire_words[];   /* of --wire, ended by NULL */
 extern const char *const buffer_words[]; /* of --buffers */
 
 struct wiring {
-    uint32_t transport; /* number in transport_table() */
-    int wire;           /* enum wire_mode, or PLAN_WIRE_AUTO */
-    bool shared;        /* buffers that peers may map */
-    bool device;        /* buffers lie in the memory of GPUs */
+    uint32_t transport;  /* number in transport_table() */
+    int wire;            /* enum wire_mode, or PLAN_WIRE_AUTO */
+    bool shared;         /* buffers that peers may map */
+    bool device;         /* buffers lie in the memory of GPUs; see wiring_devices: */
+    bool apart;          /* some pairs of ranks have no peer access to each other's */
+    uint32_t most_lanes; /* blocks that surely run at once for each rank */
 };
 
 /* `wire` and `buffers` are numbers of the words above. What cannot be had together adds a sentence
  * (ERR_USAGE). */
 struct wiring wiring_of(const char *transport, unsigned wire, unsigned buffers, struct err *err);
+
+/* What the GPUs of `nranks` ranks (threads of one process, or processes) allow, for a device's
+ * transport. More ranks than GPUs, unless those may be shared, and pulling without peer access add
+ * a sentence (ERR_USAGE) and give -1. */
+int wiring_devices(struct wiring *wiring, uint32_t nranks, bool oversubscribe, bool threads,
+                   struct err *err);

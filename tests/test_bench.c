@@ -16,6 +16,7 @@
 #include "bench/fit.h"
 #include "bench/history.h"
 #include "bench/options.h"
+#include "bench/p2p.h"
 #include "bench/stats.h"
 #include "exec/exec.h"
 #include "sched/verify.h"
@@ -325,6 +326,24 @@ Test(options, aims)
     cr_assert(p.plan->contest == CONTEST_SKEW && p.plan->skew_ns == 500000);
     cr_assert(p.plan->cadence == CADENCE_ISOLATED && p.plan->launches == 0);
     release(&p);
+}
+
+/* Pairs of GPUs get as many lanes as have enough to do, and as run at once. */
+Test(p2p, channels_of_gpus)
+{
+    struct p2p_plan plan = {.nranks = 2, .shared = true, .device = true, .wire = PLAN_WIRE_AUTO};
+    const struct transport *const *table = transport_table();
+    while (strcmp(table[plan.transport]->name, "cuda-ipc") != 0)
+        plan.transport++;
+    static const uint32_t lanes[] = {132, 8}, channels[] = {16, 4};
+    for (int i = 0; i < 2; i++) {
+        struct err err = ERR_INIT;
+        struct p2p_legs legs;
+        plan.most_lanes = lanes[i];
+        cr_assert_eq(p2p_legs_make(&legs, &plan, 8 << 20, &err), 0, "%s", err.text);
+        cr_assert_eq(legs.legs[LEG_BOTH].row.choice.channels, channels[i]);
+        p2p_legs_release(&legs);
+    }
 }
 
 /* ---- several launches ---- */
