@@ -95,6 +95,7 @@ struct run {
     uint32_t culprit;    /* rank at fault; NO_RANK: a whole process, or nobody */
     struct proc *guilty; /* its process, or NULL */
     char *verb;          /* what happened to it */
+    int guilt;           /* with a wrapper: how surely it did this to itself; see far_guilt */
     char *sentence;      /* the whole story, once told */
 };
 
@@ -381,6 +382,16 @@ static bool far_status(const struct far *far, int *status)
     return known;
 }
 
+/* How surely a rank ended by itself. A wrapper ends the others when one has ended, with SIGKILL or
+ * SIGTERM, and their ends may be seen first: who ended otherwise is to blame before those, and who
+ * did not wait for others before who did. */
+static int far_guilt(const struct run *run, uint32_t rank, bool known, int status)
+{
+    bool made_to = !known || (WIFSIGNALED(status) &&
+                              (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM));
+    return (made_to ? 0 : 2) + (was_waiting(run, rank) ? 0 : 1);
+}
+
 static void on_far_end(uv_poll_t *poll, int status, int events)
 {
     struct far *far = poll->data;
@@ -391,12 +402,12 @@ static void on_far_end(uv_poll_t *poll, int status, int events)
     uv_poll_stop(poll);
     far->ended = true;
     if (!rank_done(run, rank)) {
-        int how;
-        char *verb = far_status(far, &how) ? end_verb(how) : mem_strdup("died");
-        /* A wrapper ends the others when one has died, and their ends may be seen first: one that
-         * was waiting is not to blame if one that was not has ended too. */
-        bool better =
-            run->culprit != NO_RANK && was_waiting(run, run->culprit) && !was_waiting(run, rank);
+        int how = 0;
+        bool known = far_status(far, &how);
+        char *verb = known ? end_verb(how) : mem_strdup("died");
+        int guilt = far_guilt(run, rank, known, how);
+        bool first = run->phase == RUNNING, better = !first && guilt > run->guilt;
+        if (first || better) run->guilt = guilt;
         (better ? run_blame : run_fail)(run, rank, &run->procs[0], verb);
     }
     run_less(run);
