@@ -92,7 +92,9 @@ static size_t uneven_bytes(const struct plan *plan)
 static int plan_need(const struct plan *plan, struct ready_set *set, size_t limit,
                      struct world_spec *spec, size_t *device_bytes, struct err *err)
 {
-    *spec = (struct world_spec){.nranks = plan_world(plan), .blob_bytes = board_blob_bytes(plan)};
+    *spec = (struct world_spec){.nranks = plan_world(plan),
+                                .net = transport_net(transport_table()[plan->transport]),
+                                .blob_bytes = board_blob_bytes(plan)};
     spec->resident_bytes = plan->device ? 0 : plan_touched(plan, 0) + rivals_bytes(plan);
     if (world_need(spec) > limit) return 0;
     struct ready_bytes most = {0, 0, 0};

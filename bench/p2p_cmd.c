@@ -288,6 +288,7 @@ static int size_world(struct p2p_plan *plan, struct world_spec *spec, struct err
     }
     size_t all = handles < SIZE_MAX / 4 ? handles + buffer : SIZE_MAX / 4;
     *spec = (struct world_spec){
+        .net = transport_net(transport_table()[plan->transport]),
         .nranks = plan->nranks,
         .blob_bytes = p2p_blob_bytes(plan->nranks, plan->nsizes),
         .extent_bytes = 2 * all + EXTENT_SLACK,

@@ -451,7 +451,9 @@ struct sum {
 static int run_ranks(const struct options *options, uint32_t n, char **argv, struct sum *sum)
 {
     struct err err = ERR_INIT;
+    const struct transport *transport = transport_find(options->transport, &err);
     struct world_spec spec = {.nranks = n,
+                              .net = transport_net(transport),
                               .blob_bytes = sizeof(struct job),
                               .extent_bytes = (size_t)256 << 20,
                               .resident_bytes = (size_t)24 << 20};
@@ -463,8 +465,7 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, str
             (struct job){.every = options->every, .logs = options->logs, .plain = options->plain};
         snprintf(job->transport, sizeof job->transport, "%s", options->transport);
         char pairs[64];
-        bool device = strcmp(options->transport, "shm") != 0;
-        job->apart = device && device_apart(n, pairs, sizeof pairs) > 0;
+        job->apart = transport->device && device_apart(n, pairs, sizeof pairs) > 0;
         job->graphs = strcmp(options->transport, "cuda-ipc") == 0;
         if (options->algo) snprintf(job->algo, sizeof job->algo, "%s", options->algo);
         struct launch_spec launch = {.prog = "matrix",

@@ -102,7 +102,8 @@ Test(nccl, head_and_foot)
 {
     struct made made;
     make(&made, FORMAT_NCCL, OUT_FORMAT_TEXT, nccl_plan);
-    struct world_spec spec = {2, 64, 4096, 4096};
+    struct world_spec spec = {
+        .nranks = 2, .blob_bytes = 64, .extent_bytes = 4096, .resident_bytes = 4096};
     struct world *world = world_create(&spec, &made.err);
     cr_assert_not_null(world);
     atomic_store(&world_status(world, 0)->pid, 4711);

@@ -20,6 +20,7 @@
 #include "exec/cgroup.h"
 #include "exec/control.h"
 #include "exec/place.h"
+#include "exec/transport.h"
 
 enum { TIMER_SLACK_NS = 1000 }; /* so that a sleep of 50 us does not take 100 */
 
@@ -145,7 +146,10 @@ static void *seat_run(void *arg)
     struct err err = ERR_INIT;
     struct rank rk;
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+    const struct transport *net = NULL;
+    const char *name = world_net(child->world)->transport;
     seat->rc = rank_init(&rk, child->world, seat->rank, &err);
+    if (!seat->rc && *name) seat->rc = (net = transport_find(name, &err)) ? 0 : -1;
     if (!seat->rc) {
         rk.control_fd = child->control_fd;
         if (child->fault.rank == rk.rank) {
@@ -154,7 +158,10 @@ static void *seat_run(void *arg)
         }
         const char *cpus = rk.status->cpus;
         if (*cpus) place_bind(cpus); /* where it is not allowed the rank runs unbound */
-        seat->rc = child->rank_main(&rk, &err);
+        seat->rc = net ? net->join(&rk, &err) : 0;
+        if (net && !seat->rc) rank_barrier(&rk); /* now all know how to reach each other */
+        if (!seat->rc) seat->rc = child->rank_main(&rk, &err);
+        if (net) net->leave(&rk);
     }
     if (seat->rc && !err.count) err_add(&err, ERR_FAILED, "failed without saying why");
     report(child->control_fd, seat->rank, &err);

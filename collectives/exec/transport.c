@@ -15,6 +15,13 @@ const struct transport *const *transport_table(void)
     return table;
 }
 
+struct net_spec transport_net(const struct transport *transport)
+{
+    struct net_spec net = {.connections = 0};
+    if (transport->join) snprintf(net.transport, sizeof net.transport, "%s", transport->name);
+    return net;
+}
+
 const struct transport *transport_find(const char *name, struct err *err)
 {
     char valid[256] = "";

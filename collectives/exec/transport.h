@@ -62,6 +62,12 @@ struct transport {
     /* Memory for scratch, of the kind that the buffers are of: rank_alloc, device_alloc. */
     void *(*alloc)(struct rank *rk, size_t bytes, struct err *err);
     const char *(*absent)(void); /* why it cannot be used here; NULL: it can */
+    /* Transports of the network, else NULL. Every rank joins once before its rank_main, when
+     * nothing has been measured: it makes what all handles share (sockets, an endpoint) in rk->net,
+     * and says in rk->status->card how peers reach it; behind the barrier that follows they all
+     * read that. It must not wait for peers. leave: after rank_main; NULL in rk->net is fine. */
+    int (*join)(struct rank *rk, struct err *err);
+    void (*leave)(struct rank *rk);
     /* Opens all wires of one handle; every member of the group calls it with its own list. On
      * success wires[i] belongs to spec->wires[i], and peers[g] holds group rank g's buffers as
      * mapped here (only those that a PULL or PUSH wire needs). */
@@ -82,9 +88,15 @@ struct transport {
     bool (*released)(struct wire *wire, uint64_t number);
     /* Drives the transport where it does not move by itself; may be NULL. */
     void (*poll)(void *state);
+    /* Instead of sleeping: waits until something may have arrived, at most `us` microseconds; may
+     * be NULL. */
+    void (*wait)(void *state, uint32_t us);
     /* Transports of devices have none of the six above: their wires are device wires (device.h). */
 };
 
 /* Every transport that was built, NULL-terminated. */
 const struct transport *const *transport_table(void);
 const struct transport *transport_find(const char *name, struct err *err);
+
+/* What ranks that use it need of the world, besides the choices of whoever runs them. */
+struct net_spec transport_net(const struct transport *transport);

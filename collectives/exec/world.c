@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -59,8 +60,10 @@ struct flag {
 struct header {
     uint64_t magic;
     uint32_t nranks;
-    uint32_t rounds;     /* of a barrier: ceil(log2(nranks)) */
-    uint32_t cores;      /* that the ranks may use */
+    uint32_t rounds; /* of a barrier: ceil(log2(nranks)) */
+    uint32_t cores;  /* that the ranks may use */
+    struct net_spec net;
+    uint8_t token[TOKEN_BYTES];
     size_t flags_off;    /* rounds flags per rank */
     size_t status_off;   /* one per rank */
     size_t blob_off;     /* page-aligned */
@@ -110,7 +113,8 @@ size_t world_need(const struct world_spec *spec)
 /* Lays the file out. *file_bytes is its length. False when it is longer than files can be. */
 static bool lay_out(const struct world_spec *spec, struct header *head, size_t *file_bytes)
 {
-    *head = (struct header){.magic = world_magic, .nranks = spec->nranks, .cores = launch_cores()};
+    *head = (struct header){
+        .magic = world_magic, .nranks = spec->nranks, .net = spec->net, .cores = launch_cores()};
     while (head->rounds < 32 && (UINT64_C(1) << head->rounds) < spec->nranks)
         head->rounds++;
     size_t at = sizeof *head;
@@ -290,6 +294,10 @@ struct world *world_create(const struct world_spec *spec, struct err *err)
     if (set_length(world->fd, file_bytes, err)) goto out;
     if (map_common(world, head.common_bytes, err)) goto out;
     *world->head = head;
+    if (getrandom(world->head->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
+        err_add(err, ERR_FAILED, "cannot draw a random token: %s", strerror(errno));
+        goto out;
+    }
     world->extents = mem_calloc(spec->nranks, sizeof *world->extents);
     return world;
 out:
@@ -418,6 +426,28 @@ uint8_t *world_extent(struct world *world, uint32_t rank, struct err *err)
     return first;
 }
 
+const struct net_spec *world_net(const struct world *world)
+{
+    return &world->head->net;
+}
+
+const uint8_t *world_token(const struct world *world)
+{
+    return world->head->token;
+}
+
+uint32_t world_nhosts(const struct world *world)
+{
+    (void)world;
+    return 1;
+}
+
+uint32_t world_host(const struct world *world, uint32_t rank)
+{
+    (void)world, (void)rank;
+    return 0;
+}
+
 /* ---- ranks ---------------------------------------------------------------------------------- */
 
 int rank_init(struct rank *rk, struct world *world, uint32_t rank, struct err *err)
@@ -470,6 +500,11 @@ size_t rank_mark(const struct rank *rk)
 void rank_rewind(struct rank *rk, size_t mark)
 {
     rk->used = mark;
+}
+
+void rank_publish(struct rank *rk, const void *at, size_t bytes)
+{
+    (void)rk, (void)at, (void)bytes;
 }
 
 void rank_says(struct rank *rk, const char *format, ...)
@@ -527,12 +562,17 @@ static inline void cpu_pause(void)
 #endif
 }
 
-void waiter_pause_slow(struct waiter *waiter, struct rank *rk)
+void rank_beat(struct rank *rk)
 {
     _Atomic uint64_t *beat = &rk->status->beat;
     atomic_store_explicit(beat, atomic_load_explicit(beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     if (world_aborted(rk->world)) _exit(1);
+}
+
+void waiter_pause_slow(struct waiter *waiter, struct rank *rk)
+{
+    rank_beat(rk);
     if (!waiter->since_ns && waiter->spins < (rk->crowded ? CROWDED_POLLS : SPIN_POLLS)) {
         waiter->spins++;
         if (!rk->crowded) cpu_pause();

@@ -17,8 +17,18 @@
 
 struct world;
 
+/* How ranks reach each other where memory does not: the same on all of them. */
+enum { TOKEN_BYTES = 32, NET_NAME = 64, RANK_CARD = 1024 };
+struct net_spec {
+    char transport[NET_NAME]; /* joined by every rank before rank_main; "": none */
+    char iface[NET_NAME];     /* interface, or own address, for sockets; "": chosen */
+    char provider[NET_NAME];  /* of libfabric; "": chosen */
+    uint32_t connections;     /* per pair of ranks; 0: chosen */
+};
+
 struct world_spec {
     uint32_t nranks;
+    struct net_spec net;
     size_t blob_bytes;     /* zeroed, shared by all: plan, results */
     size_t extent_bytes;   /* per rank, address space only */
     size_t resident_bytes; /* per rank: what will really be touched; checked against the memory */
@@ -36,6 +46,13 @@ struct rank_device {
     char pci[32];
 };
 
+/* Where a transport of the network finds a rank: filled in by its join, read by its open. */
+struct rank_card {
+    char address[NET_NAME]; /* for people: "10.0.0.1:4711"; "": none */
+    uint32_t bytes;
+    uint8_t data[RANK_CARD];
+};
+
 struct rank_status {
     _Alignas(128) _Atomic uint64_t tick; /* goes up with every bit of progress */
     _Atomic uint64_t beat;               /* goes up while the rank is alive in a wait loop */
@@ -50,6 +67,7 @@ struct rank_status {
     char cpus[STATUS_CPUS];                   /* processors, see place.h; "": not bound */
     char what[128];                           /* e.g. "allreduce ring, 1048576 B"; see rank_says */
     struct rank_device device;
+    struct rank_card card;
 };
 
 struct rank {
@@ -65,6 +83,7 @@ struct rank {
     uint64_t faults;       /* calls so far */
     void *user;            /* the program's own */
     struct device *device; /* its GPU, NULL: none; see device.h */
+    void *net;             /* what its transport's join made, NULL: nothing */
 };
 
 /* Bytes that new shared memory may take now: the least of MemAvailable and of what every cgroup
@@ -90,6 +109,14 @@ uint32_t world_nranks(const struct world *world);
 void *world_blob(struct world *world);
 struct rank_status *world_status(struct world *world, uint32_t rank);
 size_t world_extent_bytes(const struct world *world);
+const struct net_spec *world_net(const struct world *world);
+
+/* TOKEN_BYTES that only the ranks of this run know; every connection begins with them. */
+const uint8_t *world_token(const struct world *world);
+
+/* Hosts that the ranks are on, and the number of a rank's; ranks of one host are consecutive. */
+uint32_t world_nhosts(const struct world *world);
+uint32_t world_host(const struct world *world, uint32_t rank);
 
 /* Address of a rank's extent in this process: mapped on the first call (thread-safe), then the
  * same. NULL with the sentence when it cannot be mapped. */
@@ -115,6 +142,11 @@ void rank_rewind(struct rank *rk, size_t mark);
 /* All ranks meet (dissemination). The memory effects of every rank before it are seen by every
  * rank after it. */
 void rank_barrier(struct rank *rk);
+
+/* Shows `bytes` bytes at `at`, which lie in the rank's status or in the blob, to the ranks of other
+ * hosts too, from the next barrier on; those of the own host see all memory anyway. Nobody else may
+ * write there, and the owner not again before that barrier is passed. */
+void rank_publish(struct rank *rk, const void *at, size_t bytes);
 
 /* Says what this rank works on (shown in failure messages). */
 void rank_says(struct rank *rk, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -154,6 +186,9 @@ struct waiter {
     uint64_t since_ns; /* when yielding began, 0: not yet */
 };
 void waiter_pause_slow(struct waiter *waiter, struct rank *rk);
+
+/* For who waits in another way: the rank is alive. Ends the process when the run was aborted. */
+void rank_beat(struct rank *rk);
 static inline bool waiter_is_slow(const struct waiter *waiter)
 {
     return waiter->spins >= 4096;
