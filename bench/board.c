@@ -63,10 +63,24 @@ uint64_t *board_samples(struct world *world, uint32_t rank, enum plane plane)
     return (uint64_t *)(void *)blob_at(world, at);
 }
 
+void board_show(struct rank *rk)
+{
+    rank_publish(rk, board_place(rk->world, rk->rank), sizeof(struct board_place));
+}
+
+void board_show_samples(struct rank *rk, enum plane plane, uint64_t from, uint64_t to)
+{
+    uint64_t *samples = board_samples(rk->world, rk->rank, plane);
+    if (to > from) rank_publish(rk, samples + from, (to - from) * sizeof *samples);
+}
+
 uint64_t board_agree(struct rank *rk, uint64_t value)
 {
     struct board *board = board_of(rk->world);
-    if (rk->rank == 0) board->value = value;
+    if (rk->rank == 0) {
+        board->value = value;
+        rank_publish(rk, &board->value, sizeof board->value);
+    }
     rank_barrier(rk);
     value = board->value;
     rank_barrier(rk); /* before it is written again */
@@ -76,6 +90,7 @@ uint64_t board_agree(struct rank *rk, uint64_t value)
 double board_most(struct rank *rk, double value)
 {
     board_place(rk->world, rk->rank)->value = value;
+    board_show(rk);
     rank_barrier(rk);
     for (uint32_t r = 0; r < rk->nranks; r++) {
         double other = board_place(rk->world, r)->value;

@@ -5,7 +5,7 @@
  *   | plan | board | a place per rank, each on its own lines | samples of rank 0 | of rank 1 | ..
  *
  * Only the two ping-pong counters are atomic: all else is written before a barrier and read behind
- * it. Messages to the parent are here too. */
+ * it; ranks on other hosts see what was shown (board_show). Messages to the parent are here too. */
 #pragma once
 
 #include <stdatomic.h>
@@ -53,6 +53,11 @@ struct board *board_of(struct world *world);
 struct board_place *board_place(struct world *world, uint32_t rank);
 /* plan->samples_cap times. */
 uint64_t *board_samples(struct world *world, uint32_t rank, enum plane plane);
+
+/* Shows the own place, or samples [from, to) of a plane, to ranks on other hosts too: read behind
+ * the next barrier. */
+void board_show(struct rank *rk);
+void board_show_samples(struct rank *rk, enum plane plane, uint64_t from, uint64_t to);
 
 /* Rank 0's `value`, for all; every rank calls it. */
 uint64_t board_agree(struct rank *rk, uint64_t value);

@@ -78,7 +78,7 @@ static double ping_batch(struct rank *rk, uint64_t *last, uint64_t count)
 /* The other ranks wait in a barrier meanwhile. */
 double calibrate_ping_s(struct rank *rk)
 {
-    if (rk->nranks < 2) return NAN;
+    if (rk->nranks < 2 || world_host(rk->world, 0) != world_host(rk->world, 1)) return NAN;
     struct board *board = board_of(rk->world);
     double cost[BATCHES] = {0}, ping_s = NAN;
     bool plays = rk->rank < 2;

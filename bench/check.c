@@ -109,14 +109,17 @@ static struct place place_of(const struct check *check, uint32_t block,
     return place;
 }
 
-/* A barrier has no data: wrong are the ranks that had not come when this one was through. */
+/* A barrier has no data: wrong are the ranks that had not come when this one was through; of other
+ * hosts nobody can see that. */
 static void check_arrivals(const struct check *check)
 {
     struct world *world = check->rk->world;
     struct board_place *own = board_place(world, check->rk->rank);
     uint32_t first = check->rk->rank - check->me;
-    for (uint32_t r = first; r < first + check->plan->nranks; r++)
+    for (uint32_t r = first; r < first + check->plan->nranks; r++) {
+        if (world_host(world, r) != world_own_host(world)) continue;
         own->wrong += board_place(world, r)->entered < own->entered;
+    }
 }
 
 void check_result(const struct check *check, uint64_t salt)

@@ -16,6 +16,7 @@
 #include "bench/run.h"
 #include "bench/schedule_cmd.h"
 #include "bench/step_cmd.h"
+#include "exec/hosts.h"
 #include "exec/launch.h"
 
 static int run_list(int argc, char **argv, char **whole_argv)
@@ -128,6 +129,7 @@ static int dispatch(int argc, char **argv)
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(stdout);
     if (strcmp(word, "--version") == 0) return print_version(argc - 2, argv + 2);
     if (strcmp(word, "--list") == 0) word = "list";
+    if (strcmp(word, "agent") == 0 && argc == 3) return agent_main(argv[2]); /* by --hosts alone */
     for (size_t i = 0; i < NCOMMANDS; i++) {
         if (strcmp(commands[i].name, word) == 0) return commands[i].run(argc - 1, argv + 1, argv);
     }

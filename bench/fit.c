@@ -94,7 +94,12 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
 {
     *spec = (struct world_spec){.nranks = plan_world(plan),
                                 .net = transport_net(transport_table()[plan->transport]),
+                                .nhosts = plan->nhosts,
+                                .host_ranks = plan_host_ranks(plan),
                                 .blob_bytes = board_blob_bytes(plan)};
+    snprintf(spec->net.iface, sizeof spec->net.iface, "%s", plan->iface);
+    snprintf(spec->net.provider, sizeof spec->net.provider, "%s", plan->provider);
+    spec->net.connections = plan->connections;
     spec->resident_bytes = plan->device ? 0 : plan_touched(plan, 0) + rivals_bytes(plan);
     if (world_need(spec) > limit) return 0;
     struct ready_bytes most = {0, 0, 0};
@@ -176,9 +181,10 @@ int fit(const struct request *request, const struct opts *opts, const struct col
         struct fitted *fitted, struct err *err)
 {
     uint32_t cores = launch_cores();
-    *fitted = (struct fitted){.asked = opts_is_set(opts, "ranks") || request->groups ||
-                                       request->nodes || request->schedule,
-                              .available = memory_available()};
+    *fitted =
+        (struct fitted){.asked = opts_is_set(opts, "ranks") || request->groups || request->nodes ||
+                                 request->schedule || request->hosts || request->copies,
+                        .available = memory_available()};
     fitted->wanted = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
     int devices = 0;
     const char *why;

@@ -42,6 +42,7 @@ static const struct {
     {"cuda-vmm", "memory is shared by CUDA IPC handles alone, not by those of cuMem"},
     {"cuda-fabric", "handles for GPUs of other machines of a rack: ranks run on one"},
     {"nvls", "reduction inside an NVLink switch, over multicast memory"},
+    {"mpi-rma", "MPI's one-sided puts arrive only while their target calls MPI, as messages do"},
 };
 
 static void list_transports(void)

@@ -93,6 +93,7 @@ static void run_timed(struct measure *measure, struct timing *timing, struct res
     struct board_place *place = board_place(rk->world, rk->rank);
     place->cpu_s = timing->series[SERIES_OTHER].cpu_s;
     place->wall_s = timing->series[SERIES_OTHER].wall_s;
+    board_show(rk);
     rank_barrier(rk);
     if (rk->rank == 0) conclude(measure, timing, results);
     rank_barrier(rk);

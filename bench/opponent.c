@@ -2,6 +2,7 @@
  * The launcher's side of a contest with a library: see opponent.h. */
 #include "bench/opponent.h"
 
+#include "exec/transport.h"
 #include "kernels/gpu.h"
 
 static int find_nccl(struct nccl_setup *setup, const struct request *request,
@@ -31,8 +32,9 @@ int opponent_find(struct opponent_setup *setup, const struct request *request,
                   const struct plan *plan, struct err *err)
 {
     *setup = (struct opponent_setup){0};
-    if (!plan_library(plan)) return 0;
+    bool mpi = plan->contest == CONTEST_MPI || transport_table()[plan->transport]->mpiexec;
     if (plan->contest == CONTEST_NCCL) return find_nccl(&setup->nccl, request, plan, err);
+    if (!mpi) return 0;
     return mpi_find(&setup->mpi, request->mpiexec, plan_world(plan), err);
 }
 
@@ -99,8 +101,8 @@ static void note_nccl(const struct nccl_setup *nccl, const struct outputs *outpu
 void opponent_note(const struct opponent_setup *setup, const struct plan *plan,
                    const struct outputs *outputs)
 {
+    if (setup->mpi.text) outputs_note(outputs, "%s", setup->mpi.text);
     if (!plan_library(plan)) return;
-    if (plan->contest == CONTEST_MPI) outputs_note(outputs, "%s", setup->mpi.text);
     if (plan->contest == CONTEST_NCCL) note_nccl(&setup->nccl, outputs);
     note_lacks(setup, plan, outputs);
 }

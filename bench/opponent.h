@@ -47,7 +47,8 @@ struct opponent_setup {
     struct nccl_setup nccl;
 };
 
-/* Finds the library of the plan's contest; nothing to do where it is against no library. ERR_USAGE
+/* Finds the library of the plan's contest, and MPI for a transport that needs it; nothing to do
+ * where there is neither. ERR_USAGE
  * and -1 with the reason why there is none. */
 int opponent_find(struct opponent_setup *setup, const struct request *request,
                   const struct plan *plan, struct err *err);

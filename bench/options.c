@@ -23,7 +23,7 @@
 #include "sched/msccl.h"
 #include "sched/verify.h"
 
-enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20 };
+enum { MOST_RANKS = 1 << 20, MOST_PIECES = 1 << 20, MOST_CONNECTIONS = 64 };
 #define MOST_BYTES (UINT64_C(1) << 60)
 
 static const char *const rank_choices[] = {"processes", "threads", NULL};
@@ -97,6 +97,18 @@ static const struct opts_row rows[] = {
         "where inputs and outputs lie: in memory that peers can map, or not",
         .choices = buffer_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
+    ROW("hosts", 0, OPTS_STRING, hosts, NULL, "A:N,B:N..",
+        "hosts and ranks on each, started over ssh; the first is this one"),
+    ROW("rsh", 0, OPTS_STRING, rsh, NULL, "COMMAND",
+        "in place of ssh: a command that takes a host and the words to run there"),
+    ROW("iface", 0, OPTS_STRING, iface, NULL, "NAME",
+        "interface, own address or prefix (10.0.0.0/8) for connections between ranks; without it, "
+        "the first that leads to other hosts, or the loopback"),
+    ROW("provider", 0, OPTS_STRING, provider, NULL, "NAME",
+        "ofi: libfabric's provider, such as verbs or tcp;ofi_rxm; without it, the best there is"),
+    ROW("connections", 0, OPTS_UINT, connections, NULL, "N",
+        "tcp: connections per pair of ranks; without it, what suits the size", .min = 1,
+        .max = MOST_CONNECTIONS),
     ROW("oversubscribe", 0, OPTS_FLAG, oversubscribe, NULL, NULL,
         "transports of GPUs: more ranks than GPUs, which they share; for checking, not for timing"),
     ROW("cudagraph", 'G', OPTS_UINT, cudagraph, "0", "N",
@@ -352,6 +364,7 @@ static void check_library(const struct request *request, const struct opts *opts
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (!opts_is_set(opts, rules[i].option)) continue;
         if (request->vs == rules[i].vs) continue;
+        if (rules[i].vs == VS_MPI && strcmp(request->transport, "mpi") == 0) continue;
         err_add(err, ERR_USAGE, "--%s means nothing without --vs %s", rules[i].option,
                 vs_choices[rules[i].vs]);
     }
@@ -587,6 +600,7 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->graph = request->cudagraph > 0;
     plan->nccl_hostid = request->nccl_hostid;
     check_device(plan, request, err);
+    wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
     wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);
     plan->apart = wiring.apart;
@@ -617,6 +631,26 @@ static struct plan *plan_with_nodes(struct plan *plan, const struct request *req
     plan = plan_append(plan, nodes, plan->nnodes * sizeof *nodes, &at);
     plan->nodes_at = at;
     free(nodes);
+    return plan;
+}
+
+/* Ranks by host, and how they reach each other. */
+static struct plan *plan_with_hosts(struct plan *plan, const struct request *request)
+{
+    uint32_t *ranks;
+    struct err none = ERR_INIT; /* it was made from a list of hosts */
+    snprintf(plan->iface, sizeof plan->iface, "%s", request->iface ? request->iface : "");
+    plan->connections = (uint32_t)request->connections;
+    snprintf(plan->provider, sizeof plan->provider, "%s",
+             request->provider ? request->provider : "");
+    bool bad = !request->host_groups ||
+               algo_nodes_parse(request->host_groups, &ranks, &plan->nhosts, &none);
+    err_release(&none);
+    if (bad) return plan;
+    size_t at;
+    plan = plan_append(plan, ranks, plan->nhosts * sizeof *ranks, &at);
+    plan->hosts_at = at;
+    free(ranks);
     return plan;
 }
 
@@ -743,6 +777,7 @@ struct plan *request_plan(const struct request *request, const struct opts *opts
     plan_place(plan, request, err);
     plan_measuring(plan, request, opts);
     plan = plan_with_nodes(plan, request);
+    plan = plan_with_hosts(plan, request);
     plan = plan_with_shares(plan, request, opts, err);
     plan = plan_with_drawn(plan, request, err);
     plan_aim(plan, request);

@@ -19,6 +19,10 @@ struct request {
     const char *transport, *json, *csv, *mpiexec, *groups, *trace;
     const char *nccl_algo, *nccl_proto;
     const char *nodes, *matrix, *schedule;
+    const char *hosts, *rsh, *iface, *provider;
+    char *host_groups; /* ranks by host, "4+4"; NULL: one host; freed by the owner */
+    uint64_t connections;
+    uint32_t copies; /* that another launcher has started, one per rank; 0: none */
     double imbalance;
     uint64_t ngroups, group_ranks; /* read from `groups`; 0: not given */
     bool nccl_hostid, oversubscribe, in_place, out_of_place, overwrite, list, version, overlap,

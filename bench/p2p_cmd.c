@@ -18,6 +18,7 @@
 #include "bench/wiring.h"
 #include "exec/device.h"
 #include "exec/launch.h"
+#include "exec/mpi.h"
 #include "exec/transport.h"
 #include "sched/sweep.h"
 
@@ -209,6 +210,7 @@ static void read_transport(struct p2p_plan *plan, const struct p2p_request *requ
     plan->oversubscribe = request->oversubscribe;
     int devices;
     const char *why;
+    wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
     if (!opts_is_set(opts, "ranks") && gpu_devices(&devices, &why) && devices > 1)
         plan->nranks = (uint32_t)devices;
@@ -512,7 +514,8 @@ static void note_end(struct p2p_run *run, bool failed)
 }
 
 /* Starts the ranks and prints what they send. */
-static void start(struct p2p_run *run, struct world *world, double timeout_s, char **argv)
+static void start(struct p2p_run *run, struct world *world, double timeout_s, char **argv,
+                  const struct mpi_setup *mpi)
 {
     const struct p2p_plan *plan = run->plan;
     run->count = all_pairs(plan) * plan->nsizes;
@@ -528,6 +531,9 @@ static void start(struct p2p_run *run, struct world *world, double timeout_s, ch
         .on_message = on_message,
         .ctx = run,
         .interrupted = &run->signal,
+        .env = mpi->env,
+        .wrapper = mpi->words,
+        .rank_variable = mpi->rank_variable,
     };
     progress_init(&run->progress, "p2p", run->count * plan->passes);
     struct err launch_err = ERR_INIT;
@@ -554,16 +560,23 @@ static int run_plan(const struct p2p_request *request, struct p2p_plan *plan, ch
     while (argv[argc])
         argc++;
     if (size_world(plan, &spec, err)) return 0;
+    struct mpi_setup mpi = {0};
+    bool mpiexec = transport_table()[plan->transport]->mpiexec;
+    if (mpiexec && mpi_find(&mpi, NULL, plan->nranks, err)) return 0;
     struct world *world = world_create(&spec, err); /* refuses what does not fit */
-    if (!world) return 0;
+    if (!world) {
+        mpi_setup_release(&mpi);
+        return 0;
+    }
     signal(SIGPIPE, SIG_IGN); /* writing says it too, and files are completed */
     run.table = out_new(p2p_columns, P2P_COLUMNS);
     if (out_add_asked(run.table, request->json, request->csv, request->overwrite, err) == 0) {
         header_machine(run.table, header_source(plan->device), argc, argv);
         note_plan(run.table, plan, &spec);
-        if (!out_reader_gone(run.table)) start(&run, world, request->timeout_s, argv);
+        if (!out_reader_gone(run.table)) start(&run, world, request->timeout_s, argv, &mpi);
     }
     world_close(world);
+    mpi_setup_release(&mpi);
     int ended = out_reader_gone(run.table) ? SIGPIPE : run.signal;
     out_close(run.table, err);
     return ended;

@@ -79,6 +79,11 @@ struct plan {
     enum average average; /* over the ranks, of each sample */
     uint32_t nnodes;      /* node groups; 0: all ranks are one node */
     size_t nodes_at;      /* bytes from the start of the plan: see plan_nodes */
+    uint32_t nhosts;      /* hosts; 0: all ranks are on this one */
+    size_t hosts_at;      /* see plan_host_ranks */
+    char iface[64];       /* for connections; "": chosen */
+    char provider[64];    /* of libfabric; "": chosen */
+    uint32_t connections; /* per pair of ranks; 0: chosen */
     size_t shares_at;     /* see plan_shares; 0: there are none */
     size_t drawn_at;      /* PLAN_ALGO_DRAWN: see plan_drawn; else 0 */
     uint32_t drawn_parts; /* parts per block of that schedule, */
@@ -101,6 +106,13 @@ static inline uint32_t plan_world(const struct plan *plan)
 static inline const uint32_t *plan_nodes(const struct plan *plan)
 {
     return (const uint32_t *)(const void *)((const char *)plan + plan->nodes_at);
+}
+
+/* Ranks on each of the nhosts hosts; NULL: there is one host. */
+static inline const uint32_t *plan_host_ranks(const struct plan *plan)
+{
+    return plan->nhosts ? (const uint32_t *)(const void *)((const char *)plan + plan->hosts_at)
+                        : NULL;
 }
 
 /* alltoallv: the share of each pair of ranks in the traffic, nranks x nranks; else NULL. */

@@ -45,7 +45,7 @@ static enum wire_mode wire_of(const struct plan *plan, const struct plan_row *ro
         return plan->shared && !plan->apart && modes >> WIRE_PULL & 1 ? WIRE_PULL : WIRE_STAGED;
     }
     size_t staged = coll_get(plan->coll)->rooted ? ROOTED_MOST : STAGED_MOST;
-    return plan->shared && row->bytes > staged ? WIRE_PULL : WIRE_STAGED;
+    return plan->shared && modes >> WIRE_PULL & 1 && row->bytes > staged ? WIRE_PULL : WIRE_STAGED;
 }
 
 /* Links for one placement. With auto, a schedule that cannot be pulled is staged. */
@@ -145,9 +145,9 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* What any program needs at most: wires whose slots are its own (those on which it sends; on
- * devices, receives), chunks in one message. */
-static void count_wires(const struct linked *linked, bool device, size_t *sends,
-                        size_t *most_chunks)
+ * devices, receives; on a network, both), chunks in one message. */
+static void count_wires(const struct linked *linked, const struct transport *transport,
+                        size_t *sends, size_t *most_chunks)
 {
     *sends = 0;
     *most_chunks = 1;
@@ -155,7 +155,7 @@ static void count_wires(const struct linked *linked, bool device, size_t *sends,
         const struct lprog *prog = &linked->progs[p];
         size_t here = 0;
         for (uint32_t w = 0; w < prog->nwires; w++)
-            here += prog->wires[w].send != device;
+            here += transport->join || prog->wires[w].send != transport->device;
         *sends = larger(*sends, here);
         for (uint32_t s = 0; s < prog->nsteps; s++)
             *most_chunks = larger(*most_chunks, prog->steps[s].nchunks);
@@ -212,7 +212,7 @@ static size_t handle_bytes(const struct linked *linked, const struct plan *plan,
     const struct sched *sched = linked->sched;
     struct layout layout = layout_of(linked, plan, block_bytes);
     size_t longest = layout_longest(&layout) + layout.granule, sends, most_chunks;
-    count_wires(linked, plan->device, &sends, &most_chunks);
+    count_wires(linked, transport_table()[plan->transport], &sends, &most_chunks);
     size_t scratch = add_product(0, (size_t)layout.nblocks * layout.nparts, longest);
     scratch = add_product(0, scratch, sched->nplanes);
     size_t depth = larger(plan->depth ? plan->depth : GUESS_DEPTH, linked->least_depth);

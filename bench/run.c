@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/progress.h"
+#include "bench/across.h"
 #include "bench/board.h"
 #include "bench/clock.h"
 #include "bench/fit.h"
@@ -29,6 +30,7 @@
 struct setting {
     const struct request *request;
     const struct fitted *fitted;
+    struct across *across; /* --hosts */
     struct place *place;
     struct opponent_setup opponent; /* --vs */
     char **argv;                    /* the whole command line */
@@ -129,6 +131,8 @@ static void close_outputs(struct run *run, struct err *err)
 static void take_facts(struct run *run, const struct facts *facts)
 {
     header_facts(run->outputs.record, facts);
+    across_note_addresses(run->world, run->outputs.record);
+    if (run->outputs.format == FORMAT_OWN) across_note_addresses(run->world, run->outputs.text);
     format_facts(run->outputs.text, run->outputs.format, run->plan, run->world, facts);
 }
 
@@ -167,7 +171,13 @@ static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t lengt
 static void launch(struct run *run)
 {
     const struct setting *setting = run->setting;
-    run->world = world_create(&setting->fitted->spec, run->err);
+    struct hosts *hosts = setting->across->hosts;
+    struct world_spec memory = setting->fitted->spec;
+    if (hosts) {
+        memory.token = hosts_token(hosts);
+        memory.machine_ranks = across_machine_ranks(setting->across, 0);
+    }
+    run->world = world_create(&memory, run->err);
     run->footer.failed = true;
     if (!run->world) return;
     board_init(run->world, run->plan);
@@ -181,6 +191,9 @@ static void launch(struct run *run)
         .on_message = on_message,
         .ctx = run,
         .interrupted = &run->signal,
+        .hosts = hosts,
+        .bind = (enum bind)setting->request->bind,
+        .blob_used = run->plan->bytes,
     };
     opponent_launch(&setting->opponent, &spec);
     run->done = 0;
@@ -218,6 +231,8 @@ static void note_setting(const struct run *run)
     const struct setting *setting = run->setting;
     const char *const *warnings;
     size_t count = place_warnings(setting->place, &warnings);
+    across_note(setting->across, run->outputs.record);
+    if (run->outputs.format == FORMAT_OWN) across_note(setting->across, run->outputs.text);
     header_place(run->outputs.record, setting->place);
     if (run->outputs.format == FORMAT_OWN) header_place(run->outputs.text, setting->place);
     opponent_note(&setting->opponent, run->plan, &run->outputs);
@@ -295,7 +310,9 @@ static int prepare(struct setting *setting, struct err *err)
     const struct plan *plan = setting->fitted->plan;
     if (format_check((enum format)request->format, plan, err)) return -1;
     if (opponent_find(&setting->opponent, request, plan, err)) return -1;
-    setting->place = place_plan((enum bind)request->bind, plan_world(plan));
+    if (across_open(setting->across, request, err)) return -1;
+    uint32_t here = across_machine_ranks(setting->across, plan_world(plan));
+    setting->place = place_plan((enum bind)request->bind, here);
     return 0;
 }
 
@@ -311,35 +328,31 @@ static char **rank_words(const struct coll *coll, char **argv, int argc)
 }
 
 /* A run from its options; the signal that ended it, or 0. */
-static int run_request(const struct request *request, const struct opts *opts,
-                       const struct coll *coll, char **argv, struct err *err)
+static int run_request(struct request *request, struct opts *opts, const struct coll *coll,
+                       const struct foreign *foreign, char **argv, struct err *err)
 {
     struct fitted fitted = {0};
-    struct setting setting = {.request = request, .fitted = &fitted, .argv = argv};
+    struct across across;
+    struct setting setting = {
+        .request = request, .fitted = &fitted, .across = &across, .argv = argv};
     int ended = 0;
     while (argv[setting.argc])
         setting.argc++;
     setting.words = rank_words(coll, argv, setting.argc);
-    if (!fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
+    launch_block_signals();
+    int bad = foreign->name ? across_copies(&across, foreign, request, opts, argv, err)
+                            : across_read(&across, request, opts, err);
+    if (!bad && !fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
         !prepare(&setting, err)) {
         ended = run_plan(&setting, err);
     }
+    across_close(&across, ended ? 128 + ended : (int)err->code);
+    free(request->host_groups);
     free(setting.words);
     place_free(setting.place);
     opponent_setup_release(&setting.opponent);
     fitted_release(&fitted);
     return ended;
-}
-
-/* A run started by another launcher would be so many runs beside each other. */
-static int refuse_foreign(const struct coll *coll, struct err *err)
-{
-    const char *foreign = launch_foreign();
-    if (!foreign) return 0;
-    return err_add(err, ERR_USAGE,
-                   "this process was started by %s, but collbench starts its ranks itself: run "
-                   "\"collbench %s --ranks N\" once, with --vs mpi to compare with the MPI library",
-                   foreign, coll->name);
 }
 
 /* Flags of OSU's programs that mean something else here: under their names nobody must guess. */
@@ -371,6 +384,7 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
     if (launch_is_child()) return launch_child(measure_rank);
     struct request request;
     struct opts opts;
+    struct foreign foreign;
     struct err err = ERR_INIT, kernels_err = ERR_INIT;
     int bad = request_parse(&request, &opts, argc, argv, &err);
     int ended = 0;
@@ -383,14 +397,24 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
         list_cmd(1, argv);
     } else {
         if (!kernels_get(&kernels_err)) bad |= err_move(&err, &kernels_err);
-        bad |= refuse_foreign(coll, &err);
+        bad |= foreign_read(&foreign, &err);
         if (format_of_program(whole_argv[0]) == FORMAT_OSU) bad |= refuse_osu_flags(argv, &err);
+        bool follows = foreign.name && foreign.rank > 0;
         /* faults of words that only the plan can find come in the same go */
+        if (follows) { /* copy 0 speaks for all */
+            int status = bad ? (int)err.code
+                             : foreign_follow(&foreign, whole_argv, across_patience_s(&request));
+            foreign_release(&foreign);
+            opts_release(&opts);
+            err_release(&err);
+            return status;
+        }
         if (bad) {
             free(request_plan(&request, &opts, coll, UINT32_MAX, &err));
         } else {
-            ended = run_request(&request, &opts, coll, whole_argv, &err);
+            ended = run_request(&request, &opts, coll, &foreign, whole_argv, &err);
         }
+        foreign_release(&foreign);
     }
     opts_release(&opts);
     bool quiet = ended == SIGPIPE && err.count > 0;             /* a fault came first */

@@ -13,13 +13,15 @@
 
 /* ---- the rank ---- */
 
-/* A slot that peers can map, in the same place of every rank's extent. */
+/* A slot that peers on this host can map, in the same place of every rank's extent. */
 static int allocate_slot(struct bench *bench)
 {
     struct rank *rk = bench->rk;
     bench->slot = rank_alloc(rk, SLOTS_TOUCHED, bench->err);
     uint8_t *own = world_extent(rk->world, rk->rank, bench->err);
-    uint8_t *next = world_extent(rk->world, (rk->rank + 1) % rk->nranks, bench->err);
+    uint32_t host = world_own_host(rk->world), first = world_first(rk->world, host);
+    uint32_t neighbour = first + (rk->rank + 1 - first) % world_host_ranks(rk->world, host);
+    uint8_t *next = world_extent(rk->world, neighbour, bench->err);
     if (!bench->slot || !own || !next) return -1;
     rank_barrier(rk); /* it is there on all ranks */
     bench->next_slot = next + (bench->slot - own);
@@ -221,6 +223,7 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
         }
         check_result(&side->check, salt);
     }
+    board_show(rk);
     rank_barrier(rk);
     uint64_t wrong = 0;
     for (uint32_t r = rk->nranks; r-- > 0;) {

@@ -67,6 +67,7 @@ static void run_together(const struct speed *speed, int loops, double *moved)
     rank_barrier(rk);
     for (int loop = 0; loop < loops; loop++)
         own[loop] = run_block(speed, loop);
+    board_show(rk);
     rank_barrier(rk);
     for (int loop = 0; rk->rank == 0 && loop < loops; loop++) {
         double sum = 0;
@@ -108,6 +109,7 @@ static double hand_over(const struct speed *speed)
         Bps[i] = 4e9 * (double)speed->block / (double)(ns > 0 ? ns : 1);
     }
     board_place(rk->world, rk->rank)->moved_Bps[0] = stats_median(Bps, HANDOVERS);
+    board_show(rk);
     rank_barrier(rk);
     double sum = 0;
     for (uint32_t r = 0; rk->rank == 0 && r < rk->nranks; r++)

@@ -331,6 +331,13 @@ void timing_close(struct timing *t)
     }
 }
 
+/* To rank 0, if that is on another host. */
+static void show_samples(struct timing *t, uint64_t from, uint64_t to)
+{
+    for (unsigned plane = 0; plane < 2 * t->nseries; plane++)
+        board_show_samples(rank_of(t), (enum plane)plane, from, to);
+}
+
 /* Samples of a segment. */
 static uint64_t segment_length(const struct timing *t)
 {
@@ -355,12 +362,13 @@ void timing_run(struct timing *t)
     for (uint64_t segment = 1, more = 1; more; segment++) {
         uint64_t left = plan->samples_cap - t->nsamples;
         uint64_t from = t->nsamples, to = from + (length < left ? length : left);
-        if (!plan->device && t->speeds < SPEED_SEGMENTS) {
+        if (!plan->device && !plan->nhosts && t->speeds < SPEED_SEGMENTS) {
             if (!rk->crowded) t->ping_s[t->speeds] = calibrate_ping_s(rk);
             speed_measure(&t->speed, t->speeds++);
         }
         run_samples(t, from, to);
         t->nsamples = to;
+        show_samples(t, from, to);
         rank_barrier(rk); /* now all samples can be read, */
         if (rk->rank == 0) {
             take(t, from, to);
@@ -401,7 +409,7 @@ void timing_conclude(const struct timing *t, const struct series *series, struct
     result->host_us = series->host_us;
     result->launch_us = series->launch_us;
     free(sorted);
-    if (plan->device) return; /* what its memory could do is not measured here */
+    if (plan->device || plan->nhosts) return; /* what bounds it is not measured here */
     struct bound least =
         bound_least(plan->coll, plan->nranks, t->side->row->bytes, plan->shared, t->side->in_place);
     result->bound_us = bound_us(&least, speed_copy_Bps(&t->speed, t->speeds),

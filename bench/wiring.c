@@ -31,6 +31,16 @@ struct wiring wiring_of(const char *name, unsigned wire, unsigned buffers, struc
     return wiring;
 }
 
+int wiring_processes(const struct wiring *wiring, bool threads, struct err *err)
+{
+    const struct transport *transport = transport_table()[wiring->transport];
+    if (!transport || !transport->mpiexec || !threads) return 0;
+    return err_add(err, ERR_USAGE,
+                   "--transport %s needs ranks that are processes, --ranks-as threads gives one "
+                   "process",
+                   transport->name);
+}
+
 /* One block on each multiprocessor, shared by the ranks of a process that have one device. */
 static uint32_t lanes_of(const struct gpu *gpu, uint32_t ranks)
 {

@@ -28,3 +28,7 @@ struct wiring wiring_of(const char *transport, unsigned wire, unsigned buffers, 
  * a sentence (ERR_USAGE) and give -1. */
 int wiring_devices(struct wiring *wiring, uint32_t nranks, bool oversubscribe, bool threads,
                    struct err *err);
+
+/* What has to be a process of its own for a library that counts processes: threads add a sentence
+ * (ERR_USAGE) and give -1. */
+int wiring_processes(const struct wiring *wiring, bool threads, struct err *err);

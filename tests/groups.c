@@ -6,7 +6,9 @@
  *     ranks 0 1 2     rows {0,1,2} {3,4,5}, columns {0,3} {1,4} {2,5}, all {0..5}
  *           3 4 5
  *
- *     groups [--threads]       exit 0: all results right */
+ *     groups [--threads] [--transport NAME]       exit 0: all results right
+ *
+ * Wires that a transport does not have are staged. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +16,7 @@
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
+#include "exec/mpi.h"
 #include "kernels/data.h"
 
 enum { ROWS = 2, COLUMNS = 3, RANKS = ROWS * COLUMNS, NHANDLES = 4, ROUNDS = 40, COUNT = 3001 };
@@ -60,7 +63,10 @@ static int open_task(struct rank *rk, struct task *task, struct err *err)
     const struct algo *algo = algo_find(COLL_ALLREDUCE, task->algo, err);
     struct algo_args args = {.nranks = task->n, .channels = algo->channels, .parts = 1};
     task->sched = algo_build(algo, &args, false, err);
-    struct link_opts opts = {task->mode, false, true};
+    const char *net = world_net(rk->world)->transport;
+    const struct transport *transport = transport_find(*net ? net : "shm", err);
+    struct link_opts opts = {transport->modes >> task->mode & 1 ? task->mode : WIRE_STAGED, false,
+                             true};
     task->linked = task->sched ? link_sched(task->sched, &opts, err) : NULL;
     task->in = rank_alloc(rk, COUNT * sizeof(float), err);
     task->out = rank_alloc(rk, COUNT * sizeof(float), err);
@@ -72,7 +78,7 @@ static int open_task(struct rank *rk, struct task *task, struct err *err)
                              .group = task->group,
                              .me = task->me,
                              .tag = task->tag,
-                             .transport = transport_find("shm", err),
+                             .transport = transport,
                              .in = task->in,
                              .out = task->out,
                              .shared = true,
@@ -148,18 +154,33 @@ int main(int argc, char **argv)
         return launch_child(rank_main);
     }
     struct err err = ERR_INIT;
+    bool threads = false;
+    const char *name = "shm";
+    for (int i = 1; i < argc; i++) {
+        threads |= strcmp(argv[i], "--threads") == 0;
+        if (strcmp(argv[i], "--transport") == 0 && i + 1 < argc) name = argv[++i];
+    }
+    const struct transport *transport = transport_find(name, &err);
     struct world_spec spec = {.nranks = RANKS,
+                              .net = transport ? transport_net(transport)
+                                               : (struct net_spec){.connections = 0},
                               .blob_bytes = sizeof(struct job),
                               .extent_bytes = (size_t)64 << 20,
                               .resident_bytes = (size_t)8 << 20};
-    struct world *world = world_create(&spec, &err);
-    int bad = world ? 0 : -1;
+    struct mpi_setup mpi = {0};
+    int bad = transport ? 0 : -1;
+    if (!bad && transport->mpiexec) bad = mpi_find(&mpi, NULL, RANKS, &err);
+    struct world *world = bad ? NULL : world_create(&spec, &err);
+    bad = world ? 0 : -1;
     if (world) {
         struct launch_spec launch = {.prog = "groups",
                                      .argv = argv,
                                      .world = world,
-                                     .threads = argc > 1 && strcmp(argv[1], "--threads") == 0,
-                                     .timeout_s = 60};
+                                     .threads = threads,
+                                     .timeout_s = 60,
+                                     .env = mpi.env,
+                                     .wrapper = mpi.words,
+                                     .rank_variable = mpi.rank_variable};
         bad = launch_run(&launch, &err);
         struct job *job = world_blob(world);
         printf("%lu operations, %lu wrong elements\n", (unsigned long)job->operations,
@@ -167,6 +188,7 @@ int main(int argc, char **argv)
         bad |= job->wrong > 0 || job->operations != RANKS * NHANDLES * ROUNDS;
         world_close(world);
     }
+    mpi_setup_release(&mpi);
     err_print(&err, "groups");
     err_release(&err);
     return bad ? 1 : 0;

@@ -4,7 +4,7 @@
  * checked element by element; and for every row the executor's message log against the simulator's.
  *
  *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs] [--algo NAME] [--transport NAME]
- *            [--plain]
+ *            [--provider NAME] [--plain]
  *
  * --every K runs each K-th case (a different share of the cases for each rank count); --algo takes
  * only the rows of that name; --plain makes all of them sums of floats. On a transport of GPUs
@@ -21,6 +21,7 @@
 #include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/launch.h"
+#include "exec/mpi.h"
 #include "kernels/data.h"
 #include "net/net.h"
 #include "sched/layout.h"
@@ -33,6 +34,7 @@ struct options {
     uint32_t ranks[32], nranks;
     const char *algo; /* NULL: all */
     const char *transport;
+    const char *provider; /* of libfabric; NULL: chosen */
 };
 
 /* What all ranks need to know; lies in the blob. */
@@ -457,8 +459,12 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, str
                               .blob_bytes = sizeof(struct job),
                               .extent_bytes = (size_t)256 << 20,
                               .resident_bytes = (size_t)24 << 20};
-    struct world *world = world_create(&spec, &err);
-    int bad = world ? 0 : -1;
+    if (options->provider)
+        snprintf(spec.net.provider, sizeof spec.net.provider, "%s", options->provider);
+    struct mpi_setup mpi = {0};
+    int bad = transport->mpiexec ? mpi_find(&mpi, NULL, n, &err) : 0;
+    struct world *world = bad ? NULL : world_create(&spec, &err);
+    bad = world ? 0 : -1;
     if (world) {
         struct job *job = world_blob(world);
         *job =
@@ -472,7 +478,10 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, str
                                      .argv = argv,
                                      .world = world,
                                      .threads = options->threads,
-                                     .timeout_s = 120};
+                                     .timeout_s = 120,
+                                     .env = mpi.env,
+                                     .wrapper = mpi.words,
+                                     .rank_variable = mpi.rank_variable};
         bad = launch_run(&launch, &err);
         printf("%2u ranks: %lu runs (%lu of 3 passes or more, the last partial), %lu wrong "
                "elements, %lu that cannot be pulled\n",
@@ -484,6 +493,7 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, str
         bad |= job->wrong > 0 || job->cases == 0;
         world_close(world);
     }
+    mpi_setup_release(&mpi);
     err_print(&err, "matrix");
     err_release(&err);
     return bad;
@@ -505,6 +515,8 @@ static void parse(struct options *options, int argc, char **argv)
             options->algo = argv[++i];
         } else if (strcmp(argv[i], "--transport") == 0 && i + 1 < argc) {
             options->transport = argv[++i];
+        } else if (strcmp(argv[i], "--provider") == 0 && i + 1 < argc) {
+            options->provider = argv[++i];
         } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
             for (char *at = argv[++i]; *at && options->nranks < 32; at += *at == ',') {
                 options->ranks[options->nranks++] = (uint32_t)strtoul(at, &at, 10);

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/start.h"
+#include "exec/foreign.h"
 #include "exec/launch.h"
 #include "kernels/data.h"
 #include "ref/mpi.h"
@@ -361,8 +362,11 @@ int main(int argc, char **argv)
     if (launch_is_child()) return launch_child(rank_main);
     if (argc < 5) return 2;
     struct err err = ERR_INIT;
-    const char *foreign = launch_foreign();
-    if (foreign) err_add(&err, ERR_USAGE, "one of several copies that %s has started", foreign);
+    struct foreign copy;
+    if (!foreign_read(&copy, &err) && copy.name)
+        err_add(&err, ERR_USAGE, "one of several copies that %s has started", copy.name);
+    foreign_release(&copy);
+    bool foreign = err.count > 0;
     if (!foreign && !argv[5] && mpi_absent()) {
         fprintf(stderr, "rankmpi: %s\n", mpi_absent());
         return NO_MPIEXEC;

@@ -257,13 +257,18 @@ class Section3(Peers):
         self.assertIn("one rank: nothing travels, so busbw is 0", run.out)
 
     def test_s3_02_copies_by_a_foreign_launcher(self):
-        """Built without MPI, N copies ran alone, each as rank 0: nccl-tests#27, #213, #329."""
-        for variables in ({"PMI_RANK": "0", "PMI_SIZE": "2"}, {"PMIX_RANK": "1"},
-                          {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
-                          {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}):
-            run = Run(["allreduce", "--size", "1K", "--ranks", "2", *QUICK], env=variables)
-            self.assertEqual((run.code, run.out), (2, ""), variables)
-            self.assertIn('run "collbench allreduce --ranks N" once', run.err)
+        """Built without MPI, N copies ran alone, each as rank 0: nccl-tests#27, #213, #329. Here
+        copies meet, and none runs alone when the others do not come."""
+        for variables, words in (
+                ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "1 of the 2 copies that mpiexec (PMI) has"),
+                ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, "rank 0 did not open"),
+                ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}, "1 of the 4 copies")):
+            run = Run(["allreduce", "--size", "1K", "--timeout", "1", *QUICK], env=variables)
+            self.assertEqual((run.code, run.out), (1, ""), variables)
+            self.assertIn(words, run.err)
+        run = Run(["allreduce", "--size", "1K", "--ranks", "2", *QUICK], env={"PMIX_RANK": "0"})
+        self.assertEqual((run.code, run.out), (2, ""))
+        self.assertIn('run "collbench OPERATION --ranks N" once', run.err)
 
     def test_s3_03_one_header_one_row_per_size(self):
         """Every row came twice, from copies that did not know of each other: nccl-tests#182,

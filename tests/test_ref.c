@@ -28,6 +28,7 @@ Test(ref, handles_are_those_of_the_header)
         {"MPI_COMM_WORLD", abi->world, MPI_COMM_WORLD},
         {"MPI_ERRORS_RETURN", abi->errors_return, MPI_ERRORS_RETURN},
         {"MPI_INFO_NULL", abi->info_null, MPI_INFO_NULL},
+        {"MPI_REQUEST_NULL", abi->request_null, MPI_REQUEST_NULL},
         {"MPI_INT8_T", abi->dtype[DT_INT8], MPI_INT8_T},
         {"MPI_UINT8_T", abi->dtype[DT_UINT8], MPI_UINT8_T},
         {"MPI_INT32_T", abi->dtype[DT_INT32], MPI_INT32_T},
@@ -54,6 +55,10 @@ Test(ref, addresses_and_sizes_are_those_of_the_header)
     const struct mpi_abi *abi = mpi_abi_get(MPI_MPICH);
     cr_assert_eq(abi->in_place, (uintptr_t)MPI_IN_PLACE);
     cr_assert_eq(abi->status_ignore, (uintptr_t)MPI_STATUS_IGNORE);
+    cr_assert_eq(abi->tag_ub, MPI_TAG_UB);
+    cr_assert_eq(abi->request_bytes, sizeof(MPI_Request));
+    cr_assert_eq(abi->status_bytes, sizeof(MPI_Status));
+    cr_assert_eq(abi->status_error, offsetof(MPI_Status, MPI_ERROR));
     cr_assert_eq(MPI_SUCCESS, 0);
     /* what goes through a word of the call */
     cr_assert_leq(sizeof(MPI_Comm), sizeof(uintptr_t));

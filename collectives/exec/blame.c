@@ -38,6 +38,10 @@ static void say_step(FILE *out, const struct rank_status *status)
         fprintf(out, "in the library's call");
         return;
     }
+    if (kind == WAIT_CONNECTION) {
+        fprintf(out, "at its connection to rank %d", peer);
+        return;
+    }
     const char *name = kind < STEP_KIND_COUNT ? step_info((enum step_kind)kind)->name : "unknown";
     fprintf(out, "at step %u (%s, peer %d, pass %llu)",
             atomic_load_explicit(&status->wait_step, memory_order_relaxed), name, peer,
@@ -93,15 +97,18 @@ char *blame_sentence(struct world *world, const struct blame *blame)
     size_t bytes;
     FILE *out = open_memstream(&sentence, &bytes);
     if (!out) return mem_strdup(blame->verb);
+    const char *on = blame->host ? " on " : "", *host = blame->host ? blame->host : "";
     if (blame->rank != NO_RANK && blame->threads) {
-        fprintf(out, "rank %u (a thread of process %d) ", blame->rank, blame->pid);
+        fprintf(out, "rank %u%s%s (a thread of process %d) ", blame->rank, on, host, blame->pid);
     } else if (blame->rank != NO_RANK) {
-        fprintf(out, "rank %u (pid %d) ", blame->rank, blame->pid);
+        fprintf(out, "rank %u%s%s (pid %d) ", blame->rank, on, host, blame->pid);
     } else if (blame->wrapper) {
         fprintf(out, "%s (pid %d) ", blame->wrapper, blame->pid);
     } else if (blame->nranks) {
         fprintf(out, "the process of ranks %u to %u (pid %d) ", blame->first,
                 blame->first + blame->nranks - 1, blame->pid);
+    } else if (blame->host) {
+        fprintf(out, "host %s ", blame->host);
     }
     fprintf(out, "%s", blame->verb);
     say_work(out, world, blame);
@@ -137,9 +144,11 @@ static uint32_t chain_end(struct world *world, const bool *beats, uint32_t rank)
     return NO_RANK;
 }
 
-/* What the kernel says a thread does: the letter after the name in /proc/ID/stat. '?': unknown. */
-static char thread_letter(const struct rank_status *status)
+char blame_letter(struct world *world, uint32_t rank)
 {
+    const struct rank_status *status = world_status(world, rank);
+    if (world_host(world, rank) != world_own_host(world))
+        return status->letter ? status->letter : '?';
     char *path =
         mem_printf("/proc/%d/stat", atomic_load_explicit(&status->pid, memory_order_relaxed));
     char *text = file_text(path);
@@ -160,7 +169,7 @@ static uint32_t any_still(struct world *world, const bool *beats)
         if (rank_mood(world, beats, r) != STILL) continue;
         if (!is_waiting(status)) return r;
         if (found == NO_RANK) found = r;
-        if (stopped == NO_RANK && strchr("Tt", thread_letter(status))) stopped = r;
+        if (stopped == NO_RANK && strchr("Tt", blame_letter(world, r))) stopped = r;
     }
     return stopped != NO_RANK ? stopped : found;
 }
@@ -177,9 +186,9 @@ static uint32_t find_culprit(struct world *world, const bool *beats)
     return gone != NO_RANK ? gone : any_still(world, beats);
 }
 
-static const char *thread_state(const struct rank_status *status)
+static const char *thread_state(struct world *world, uint32_t rank)
 {
-    switch (thread_letter(status)) {
+    switch (blame_letter(world, rank)) {
     case 'T':
         return " (it is stopped)";
     case 't':
@@ -204,7 +213,7 @@ uint32_t blame_stalled(struct world *world, const bool *beats, double seconds, c
     if (atomic_load_explicit(&status->done, memory_order_acquire)) {
         *verb = mem_printf("had returned, and the others made no progress for %g s", seconds);
     } else {
-        *verb = mem_printf("made no progress for %g s%s", seconds, thread_state(status));
+        *verb = mem_printf("made no progress for %g s%s", seconds, thread_state(world, culprit));
     }
     return culprit;
 }

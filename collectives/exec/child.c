@@ -19,9 +19,11 @@
 #include "base/mem.h"
 #include "exec/cgroup.h"
 #include "exec/control.h"
+#include "exec/meet.h"
 #include "exec/place.h"
 #include "exec/transport.h"
 
+enum { LOST_MS = 2000 };        /* who ended a connection is found out within that, or not */
 enum { TIMER_SLACK_NS = 1000 }; /* so that a sleep of 50 us does not take 100 */
 
 static const char fault_env[] = "COLLBENCH_FAULT";
@@ -53,8 +55,16 @@ uint32_t launch_cores(void)
 
 /* ---- one rank or all ------------------------------------------------------------------------- */
 
-enum fault_kind { FAULT_NONE, FAULT_KILL, FAULT_STOP, FAULT_STALL, FAULT_EXIT, FAULT_COUNT };
-static const char *const fault_names[FAULT_COUNT] = {"", "kill", "stop", "stall", "exit"};
+enum fault_kind {
+    FAULT_NONE,
+    FAULT_KILL,
+    FAULT_STOP,
+    FAULT_STALL,
+    FAULT_EXIT,
+    FAULT_DROP,
+    FAULT_COUNT
+};
+static const char *const fault_names[FAULT_COUNT] = {"", "kill", "stop", "stall", "exit", "drop"};
 
 struct child {
     int (*rank_main)(struct rank *rk, struct err *err);
@@ -80,29 +90,6 @@ struct seat {
 bool launch_is_child(void)
 {
     return getenv(RANK_ENV) && getenv(PARENT_ENV);
-}
-
-/* The launchers of parallel programs, by what they leave in the environment of each copy. A copy
- * that is alone (a shell that srun started, and what runs in it) does no harm. */
-static const struct foreign {
-    const char *rank, *size; /* variables: number of the copy, number of copies (NULL: not told) */
-    const char *name;
-} foreigners[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun of Open MPI"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun of Slurm"},
-    {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "Flux"},
-    {"PMI_RANK", "PMI_SIZE", "mpiexec (PMI)"},
-    {"PMIX_RANK", NULL, "a launcher that speaks PMIx"},
-};
-
-const char *launch_foreign(void)
-{
-    for (size_t i = 0; i < sizeof foreigners / sizeof *foreigners && !launch_is_child(); i++) {
-        const struct foreign *foreign = &foreigners[i];
-        const char *size = foreign->size ? getenv(foreign->size) : "2";
-        if (getenv(foreign->rank) && size && strtoul(size, NULL, 10) > 1) return foreign->name;
-    }
-    return NULL;
 }
 
 int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err)
@@ -139,12 +126,22 @@ void rank_fail(struct rank *rk, struct err *err)
     _exit(1);
 }
 
+void rank_lost(struct rank *rk, uint32_t peer, struct err *err)
+{
+    rank_waits(rk, 0, WAIT_CONNECTION, (int32_t)peer, 0);
+    for (int ms = 0; ms < LOST_MS; ms++) {
+        rank_beat(rk); /* ends here when the run is aborted */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    rank_fail(rk, err);
+}
+
 static void *seat_run(void *arg)
 {
     struct seat *seat = arg;
     struct child *child = seat->child;
     struct err err = ERR_INIT;
-    struct rank rk;
+    struct rank rk = {.control_fd = -1};
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     const struct transport *net = NULL;
     const char *name = world_net(child->world)->transport;
@@ -158,13 +155,18 @@ static void *seat_run(void *arg)
         }
         const char *cpus = rk.status->cpus;
         if (*cpus) place_bind(cpus); /* where it is not allowed the rank runs unbound */
-        seat->rc = net ? net->join(&rk, &err) : 0;
-        if (net && !seat->rc) rank_barrier(&rk); /* now all know how to reach each other */
+        seat->rc = meet_open(&rk, &err);
+        if (net && !seat->rc) seat->rc = net->join(&rk, &err);
+        if (net && !seat->rc) {
+            rank_publish(&rk, &rk.status->card, sizeof rk.status->card);
+            rank_barrier(&rk); /* now all know how to reach each other */
+        }
         if (!seat->rc) seat->rc = child->rank_main(&rk, &err);
-        if (net) net->leave(&rk);
     }
     if (seat->rc && !err.count) err_add(&err, ERR_FAILED, "failed without saying why");
-    report(child->control_fd, seat->rank, &err);
+    report(child->control_fd, seat->rank, &err); /* first: leaving may wait for others */
+    if (net) net->leave(&rk);
+    meet_close(&rk);
     struct rank_status *status = world_status(child->world, seat->rank);
     atomic_store_explicit(&status->done, 1, memory_order_release);
     return NULL;
@@ -174,18 +176,19 @@ static void *seat_run(void *arg)
  * the world, which ends this process from inside a wait. */
 static int run_threads(struct child *child)
 {
-    uint32_t nranks = world_nranks(child->world), started = 0;
+    uint32_t host = world_own_host(child->world), first = world_first(child->world, host);
+    uint32_t nranks = world_host_ranks(child->world, host), started = 0;
     struct seat *seats = mem_calloc(nranks, sizeof *seats);
     int rc = 0;
     for (; started < nranks; started++) {
         struct seat *seat = &seats[started];
-        *seat = (struct seat){.child = child, .rank = started};
+        *seat = (struct seat){.child = child, .rank = first + started};
         int error = pthread_create(&seat->thread, NULL, seat_run, seat);
         if (error) {
             struct err err = ERR_INIT;
             err_add(&err, ERR_FAILED, "cannot start thread %u of %u: %s", started + 1, nranks,
                     strerror(error));
-            report(child->control_fd, started, &err);
+            report(child->control_fd, seat->rank, &err);
             rc = -1;
             break;
         }
@@ -214,8 +217,17 @@ static int parse_fault(struct child *child, struct err *err)
             return 0;
         }
     }
-    return err_add(err, ERR_USAGE, "%s=%s: not of the form kill|stop|stall|exit:RANK:TICK",
+    return err_add(err, ERR_USAGE, "%s=%s: not of the form kill|stop|stall|exit|drop:RANK:TICK",
                    fault_env, text);
+}
+
+static void drop_connection(struct rank *rk)
+{
+    struct err none = ERR_INIT;
+    const char *name = world_net(rk->world)->transport;
+    const struct transport *net = *name ? transport_find(name, &none) : NULL;
+    if (net && net->drop) net->drop(rk);
+    err_release(&none);
 }
 
 void launch_fault(struct rank *rk)
@@ -233,6 +245,9 @@ void launch_fault(struct rank *rk)
     case FAULT_STALL:
         for (;;)
             pause();
+    case FAULT_DROP:
+        rk->fault = FAULT_NONE;
+        drop_connection(rk);
     }
 }
 

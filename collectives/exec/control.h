@@ -27,7 +27,12 @@ enum {
 #define SOCKET_ENV "COLLBENCH_SOCKET" /* with "$NAME": name of the launcher's socket */
 
 /* Head of a record; the message, or one sentence of an error, follows. */
-enum control_kind { CONTROL_MESSAGE, CONTROL_ERROR, CONTROL_HELLO };
+enum control_kind {
+    CONTROL_MESSAGE,
+    CONTROL_ERROR,
+    CONTROL_HELLO,
+    CONTROL_MEETING, /* where the first rank of host 0 waits for the other hosts */
+};
 struct control {
     uint32_t kind; /* enum control_kind */
     uint32_t rank;

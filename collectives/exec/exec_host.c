@@ -398,6 +398,11 @@ static bool all_released(const struct exec *exec)
     return true;
 }
 
+static bool is_idle(const struct exec *exec)
+{
+    return !exec->transport->idle || exec->transport->idle(exec->transport_state);
+}
+
 static int host_progress(struct exec *exec)
 {
     exec->moved = false;
@@ -410,7 +415,7 @@ static int host_progress(struct exec *exec)
     if (exec->moved) {
         rank_tick(exec->rank);
     }
-    return host_of(exec)->running == 0 && all_released(exec);
+    return host_of(exec)->running == 0 && all_released(exec) && is_idle(exec);
 }
 
 static void host_report(struct exec *exec)

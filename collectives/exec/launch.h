@@ -8,6 +8,9 @@
 #include "exec/place.h"
 #include "exec/world.h"
 
+struct hosts;
+struct courier;
+
 struct launch_spec {
     const char *prog; /* for messages */
     char **argv;      /* the command line, executed again in every child */
@@ -24,12 +27,22 @@ struct launch_spec {
      * command line that is put behind them; NULL: the ranks are started from here. Not with
      * `threads`. */
     char *const *wrapper;
+    /* Over several hosts: their agents, here the launcher's; the policy and the part of the blob
+     * that they need. NULL: one host. */
+    struct hosts *hosts;
+    enum bind bind;
+    size_t blob_used;
+    uint32_t place_first;   /* in `place`: that of the first rank here */
+    struct courier *uplink; /* .. and here an agent's, to the launcher that has the last word */
     const char
         *rank_variable; /* with `wrapper`: the variable in which it tells a rank its number */
 };
 
 /* `wait_kind` of a rank that is inside a call of somebody else's library (see rank_waits). */
 enum { WAIT_LIBRARY = UINT32_MAX - 1 };
+
+/* .. and of one that waits for a connection: for its peer to come, or to be found missing. */
+enum { WAIT_CONNECTION = UINT32_MAX - 2 };
 
 /* Runs all ranks to their end. 0 when every rank returned 0; else -1 with one sentence that names
  * the rank at fault, what it worked on, and who waited for it at which step. A rank's own errors
@@ -55,13 +68,13 @@ void launch_wrap(void);
  * with a sentence, which the parent prints. Returns the exit status. */
 int launch_child(int (*rank_main)(struct rank *rk, struct err *err));
 
-/* Under which launcher of parallel programs this process runs as one of several copies ("mpiexec of
- * MPICH", "srun of Slurm", ..); NULL: it was started alone, or by launch_run. */
-const char *launch_foreign(void);
-
 /* Ends this rank's process at once, and hands the sentences of `err` to the launcher. For errors
  * in the middle of what cannot return one. */
 _Noreturn void rank_fail(struct rank *rk, struct err *err);
+
+/* The same when the connection to `peer` is lost: whoever ended it gets the blame, if the launcher
+ * finds out who within two seconds. */
+_Noreturn void rank_lost(struct rank *rk, uint32_t peer, struct err *err);
 
 /* Sends one message (at most 4096 bytes) to the parent's on_message. */
 int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err);
@@ -70,6 +83,7 @@ int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err);
 uint32_t launch_cores(void);
 
 /* Test hooks, from the environment: COLLBENCH_FAULT="kill:RANK:TICK", "stop:RANK:TICK",
- * "stall:RANK:TICK", "exit:RANK:TICK": the rank does that to itself when its tick passes TICK.
+ * "stall:RANK:TICK", "exit:RANK:TICK": the rank does that to itself when its tick passes TICK;
+ * "drop:RANK:TICK": it loses a connection of its transport, if it has one.
  * Called by the ranks once per operation. */
 void launch_fault(struct rank *rk);

@@ -5,14 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct transport shm_transport, cuda_ipc_transport, cuda_peer_transport;
+extern const struct transport shm_transport, ofi_transport, tcp_transport, shm_tcp_transport,
+    shm_ofi_transport, mpi_transport, cuda_ipc_transport, cuda_peer_transport;
 
-static const struct transport *const table[] = {&shm_transport, &cuda_ipc_transport,
-                                                &cuda_peer_transport, NULL};
+static const struct transport *const table[] = {
+    &shm_transport,      &tcp_transport,       &shm_tcp_transport,
+    &ofi_transport,      &shm_ofi_transport,   &mpi_transport,
+    &cuda_ipc_transport, &cuda_peer_transport, NULL};
 
 const struct transport *const *transport_table(void)
 {
     return table;
+}
+
+void transport_sweep(const struct world *world)
+{
+    for (size_t i = 0; table[i]; i++) {
+        if (table[i]->sweep && strcmp(table[i]->name, world_net(world)->transport) == 0)
+            table[i]->sweep(world);
+    }
 }
 
 struct net_spec transport_net(const struct transport *transport)

@@ -47,6 +47,7 @@ struct transport {
     unsigned modes;              /* bit per enum wire_mode */
     bool device;                 /* buffers lie in the memory of GPUs: see device.h */
     bool graphs;                 /* .. and operations can be launched as graphs */
+    bool mpiexec;                /* ranks are started under an mpiexec: see mpi.h */
     const struct engine *engine; /* what runs programs over its wires */
     /* What suits it when nobody says otherwise, per enum wire_mode: most bytes of a chunk per pass,
      * messages of room; and bytes for all slots of a rank. Chunks are cut at multiples of granule,
@@ -68,6 +69,11 @@ struct transport {
      * read that. It must not wait for peers. leave: after rank_main; NULL in rk->net is fine. */
     int (*join)(struct rank *rk, struct err *err);
     void (*leave)(struct rank *rk);
+    /* After the end of all ranks, in the launcher: removes what killed ones left behind; may be
+     * NULL. */
+    void (*sweep)(const struct world *world);
+    /* Test hook: cuts a connection to one peer, as a broken network would. */
+    void (*drop)(struct rank *rk);
     /* Opens all wires of one handle; every member of the group calls it with its own list. On
      * success wires[i] belongs to spec->wires[i], and peers[g] holds group rank g's buffers as
      * mapped here (only those that a PULL or PUSH wire needs). */
@@ -86,6 +92,9 @@ struct transport {
     void (*release)(struct wire *wire);
     /* Sender: true once the message with this number has been released. */
     bool (*released)(struct wire *wire, uint64_t number);
+    /* True when all that was posted and released will reach the peers though nobody drives the
+     * transport any more: an operation is not done before. NULL: at once. */
+    bool (*idle)(void *state);
     /* Drives the transport where it does not move by itself; may be NULL. */
     void (*poll)(void *state);
     /* Instead of sleeping: waits until something may have arrived, at most `us` microseconds; may
@@ -97,6 +106,9 @@ struct transport {
 /* Every transport that was built, NULL-terminated. */
 const struct transport *const *transport_table(void);
 const struct transport *transport_find(const char *name, struct err *err);
+
+/* Removes what ranks of a run that were killed left behind; to be called when all have ended. */
+void transport_sweep(const struct world *world);
 
 /* What ranks that use it need of the world, besides the choices of whoever runs them. */
 struct net_spec transport_net(const struct transport *transport);

@@ -7,6 +7,7 @@
  *   |<------------- mapped by every process -------->|  aligned  |<- each on demand ->| */
 #include "exec/world.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -26,6 +27,7 @@
 #include "base/mem.h"
 #include "exec/cgroup.h"
 #include "exec/launch.h"
+#include "exec/meet.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -48,6 +50,7 @@ enum {
     YIELD_NS = 5000000,        /* yielding lasts this long, then sleeping begins */
     CROWDED_YIELD_NS = 20000000,
     SLEEP_NS = 50000,
+    MOST_ROUNDS = 32, /* of a barrier */
 };
 
 static const uint64_t world_magic = 0x31646c726f776263; /* "cbworld1" */
@@ -60,17 +63,24 @@ struct flag {
 struct header {
     uint64_t magic;
     uint32_t nranks;
-    uint32_t rounds; /* of a barrier: ceil(log2(nranks)) */
-    uint32_t cores;  /* that the ranks may use */
+    uint32_t rounds;  /* of a barrier: ceil(log2(nranks)) */
+    uint32_t cores;   /* that the ranks may use */
+    uint32_t crowded; /* more ranks than cores */
     struct net_spec net;
     uint8_t token[TOKEN_BYTES];
-    size_t flags_off;    /* rounds flags per rank */
-    size_t status_off;   /* one per rank */
-    size_t blob_off;     /* page-aligned */
+    uint32_t nhosts, host, first, nlocal; /* first, nlocal: ranks here */
+    size_t hosts_off;                     /* first rank of each host, then nranks */
+    _Atomic uint32_t meeting_set;
+    char meeting[NET_NAME];
+    _Alignas(SHARED_LINE) _Atomic uint64_t met; /* barriers that all hosts have passed */
+    size_t flags_off;                           /* rounds flags per rank */
+    size_t status_off;                          /* one per rank */
+    size_t blob_off;                            /* page-aligned */
     size_t common_bytes; /* everything up to the end of the blob, whole pages */
     size_t extents_off;  /* of rank 0 */
     size_t extent_bytes;
-    size_t extent_step; /* from one extent to the next */
+    size_t asked_extent, asked_blob, asked_resident; /* as world_spec had them */
+    size_t extent_step;                              /* from one extent to the next */
     _Alignas(SHARED_LINE) _Atomic uint32_t aborted;
 };
 
@@ -101,12 +111,19 @@ static bool round_up(size_t *bytes, size_t unit)
     return !rest || !__builtin_add_overflow(*bytes, unit - rest, bytes);
 }
 
+/* Ranks on this host. */
+static uint32_t spec_local(const struct world_spec *spec)
+{
+    return spec->nhosts > 1 ? spec->host_ranks[spec->host] : spec->nranks;
+}
+
 size_t world_need(const struct world_spec *spec)
 {
     size_t need = spec->blob_bytes;
-    bool fits = add_product(&need, spec->nranks, spec->resident_bytes) &&
-                add_product(&need, spec->nranks, spec->resident_bytes / PAGE_TABLE_SHARE) &&
-                add_product(&need, spec->nranks, RANK_COST);
+    uint32_t here = spec_local(spec);
+    bool fits = add_product(&need, here, spec->resident_bytes) &&
+                add_product(&need, here, spec->resident_bytes / PAGE_TABLE_SHARE) &&
+                add_product(&need, here, RANK_COST);
     return fits ? need : SIZE_MAX;
 }
 
@@ -115,11 +132,19 @@ static bool lay_out(const struct world_spec *spec, struct header *head, size_t *
 {
     *head = (struct header){
         .magic = world_magic, .nranks = spec->nranks, .net = spec->net, .cores = launch_cores()};
-    while (head->rounds < 32 && (UINT64_C(1) << head->rounds) < spec->nranks)
+    head->asked_blob = spec->blob_bytes;
+    head->asked_extent = spec->extent_bytes;
+    head->asked_resident = spec->resident_bytes;
+    head->nhosts = spec->nhosts > 1 ? spec->nhosts : 1;
+    head->host = spec->nhosts > 1 ? spec->host : 0;
+    head->nlocal = spec_local(spec);
+    while (head->rounds < 32 && (UINT64_C(1) << head->rounds) < head->nlocal)
         head->rounds++;
     size_t at = sizeof *head;
+    head->hosts_off = at;
+    bool fits = add_product(&at, head->nhosts + 1, sizeof(uint32_t)) && round_up(&at, SHARED_LINE);
     head->flags_off = at;
-    bool fits = add_product(&at, spec->nranks, head->rounds * sizeof(struct flag));
+    fits = fits && add_product(&at, spec->nranks, MOST_ROUNDS * sizeof(struct flag));
     head->status_off = at;
     fits = fits && add_product(&at, spec->nranks, sizeof(struct rank_status)) &&
            round_up(&at, page_size());
@@ -265,6 +290,35 @@ static int open_memfd(void)
     return fd;
 }
 
+struct world_spec world_spec_of(const struct world *world)
+{
+    const struct header *head = world->head;
+    return (struct world_spec){.nranks = head->nranks,
+                               .net = head->net,
+                               .blob_bytes = head->asked_blob,
+                               .extent_bytes = head->asked_extent,
+                               .resident_bytes = head->asked_resident,
+                               .nhosts = head->nhosts,
+                               .host = head->host};
+}
+
+static uint32_t *host_firsts(const struct world *world)
+{
+    return (uint32_t *)(void *)((uint8_t *)world->head + world->head->hosts_off);
+}
+
+/* Which ranks are where. */
+static void lay_hosts(struct world *world, const struct world_spec *spec)
+{
+    struct header *head = world->head;
+    uint32_t *first = host_firsts(world);
+    for (uint32_t h = 0; h < head->nhosts; h++)
+        first[h + 1] = first[h] + (head->nhosts > 1 ? spec->host_ranks[h] : head->nranks);
+    head->first = first[head->host];
+    uint32_t crowd = spec->machine_ranks ? spec->machine_ranks : head->nlocal;
+    head->crowded = crowd > head->cores;
+}
+
 struct world *world_create(const struct world_spec *spec, struct err *err)
 {
     size_t need = world_need(spec), room = memory_available(), file_bytes;
@@ -294,7 +348,10 @@ struct world *world_create(const struct world_spec *spec, struct err *err)
     if (set_length(world->fd, file_bytes, err)) goto out;
     if (map_common(world, head.common_bytes, err)) goto out;
     *world->head = head;
-    if (getrandom(world->head->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
+    lay_hosts(world, spec);
+    if (spec->token) {
+        memcpy(world->head->token, spec->token, TOKEN_BYTES);
+    } else if (getrandom(world->head->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
         err_add(err, ERR_FAILED, "cannot draw a random token: %s", strerror(errno));
         goto out;
     }
@@ -438,14 +495,49 @@ const uint8_t *world_token(const struct world *world)
 
 uint32_t world_nhosts(const struct world *world)
 {
-    (void)world;
-    return 1;
+    return world->head->nhosts;
 }
 
 uint32_t world_host(const struct world *world, uint32_t rank)
 {
-    (void)world, (void)rank;
-    return 0;
+    const uint32_t *first = host_firsts(world);
+    uint32_t host = 0;
+    while (host + 1 < world->head->nhosts && first[host + 1] <= rank)
+        host++;
+    return host;
+}
+
+uint32_t world_own_host(const struct world *world)
+{
+    return world->head->host;
+}
+
+uint32_t world_first(const struct world *world, uint32_t host)
+{
+    return host_firsts(world)[host];
+}
+
+uint32_t world_host_ranks(const struct world *world, uint32_t host)
+{
+    return host_firsts(world)[host + 1] - host_firsts(world)[host];
+}
+
+uint8_t *world_shared(struct world *world, size_t *bytes)
+{
+    *bytes = world->head->common_bytes - world->head->status_off;
+    return (uint8_t *)world->head + world->head->status_off;
+}
+
+const char *world_meeting(const struct world *world)
+{
+    bool set = atomic_load_explicit(&world->head->meeting_set, memory_order_acquire) != 0;
+    return set ? world->head->meeting : "";
+}
+
+void world_set_meeting(struct world *world, const char *where)
+{
+    snprintf(world->head->meeting, sizeof world->head->meeting, "%s", where);
+    atomic_store_explicit(&world->head->meeting_set, 1, memory_order_release);
 }
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
@@ -460,7 +552,7 @@ int rank_init(struct rank *rk, struct world *world, uint32_t rank, struct err *e
                         .nranks = head->nranks,
                         .world = world,
                         .status = world_status(world, rank),
-                        .crowded = head->nranks > head->cores,
+                        .crowded = head->crowded != 0,
                         .control_fd = -1};
     atomic_store_explicit(&rk->status->pid, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
     return 0;
@@ -504,7 +596,14 @@ void rank_rewind(struct rank *rk, size_t mark)
 
 void rank_publish(struct rank *rk, const void *at, size_t bytes)
 {
-    (void)rk, (void)at, (void)bytes;
+    struct world *world = rk->world;
+    struct rank_status *status = rk->status;
+    if (world->head->nhosts == 1) return;
+    uint64_t from = (uint64_t)((const uint8_t *)at - (const uint8_t *)world->head);
+    assert(from >= world->head->status_off && from + bytes <= world->head->common_bytes);
+    assert(status->nshown < STATUS_SHOWN);
+    status->shown[status->nshown].at = from - world->head->status_off;
+    status->shown[status->nshown++].bytes = bytes;
 }
 
 void rank_says(struct rank *rk, const char *format, ...)
@@ -519,13 +618,12 @@ void rank_says(struct rank *rk, const char *format, ...)
  * heard, directly or not, of all (Hensgen, Finkel, Manber: Two algorithms for barrier
  * synchronization, 1988). Flags count barriers, so none is ever reset: a peer that is one barrier
  * ahead only makes the number larger. */
-void rank_barrier(struct rank *rk)
+static void meet_here(struct rank *rk, uint64_t number)
 {
     const struct header *head = rk->world->head;
     struct flag *flags = (struct flag *)((uint8_t *)rk->world->head + head->flags_off);
-    uint64_t number = ++rk->barriers;
     for (uint32_t k = 0; k < head->rounds; k++) {
-        uint64_t me = rk->rank, n = rk->nranks, hop = UINT64_C(1) << k; /* hop < n */
+        uint64_t me = rk->rank - head->first, n = head->nlocal, hop = UINT64_C(1) << k; /* < n */
         uint64_t to = me + hop < n ? me + hop : me + hop - n;
         uint64_t from = me >= hop ? me - hop : me + n - hop;
         /* The release hands on all this rank did or heard of; pairs with the acquire below. */
@@ -535,7 +633,30 @@ void rank_barrier(struct rank *rk)
         for (struct waiter w = {0}; atomic_load_explicit(mine, memory_order_acquire) < number;
              waiter_pause(&w, rk)) {
             if (!told && waiter_is_slow(&w)) {
-                rank_waits(rk, k, UINT32_MAX, (int32_t)from, 0);
+                rank_waits(rk, k, UINT32_MAX, (int32_t)(head->first + from), 0);
+                told = true;
+            }
+        }
+        if (told) rank_goes_on(rk);
+    }
+}
+
+/* Over several hosts the first rank of each meets the others when its own host has, and the rest
+ * wait for it. */
+void rank_barrier(struct rank *rk)
+{
+    struct header *head = rk->world->head;
+    uint64_t number = ++rk->barriers;
+    meet_here(rk, number);
+    if (rk->meet) {
+        meet_hosts(rk, number);
+        atomic_store_explicit(&head->met, number, memory_order_release); /* pairs with below */
+    } else if (head->nhosts > 1) {
+        bool told = false;
+        for (struct waiter w = {0}; atomic_load_explicit(&head->met, memory_order_acquire) < number;
+             waiter_pause(&w, rk)) {
+            if (!told && waiter_is_slow(&w)) {
+                rank_waits(rk, 0, UINT32_MAX, (int32_t)head->first, 0);
                 told = true;
             }
         }

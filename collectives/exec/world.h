@@ -4,6 +4,10 @@
  *
  *   | header | status of rank 0 .. n-1 | blob (plan, samples) | extent of rank 0 | extent 1 | ..
  *
+ * A run over several hosts has such a memory on each, laid out alike. Ranks of other hosts have
+ * their status and their part of the blob in it too, as they looked when they were last published;
+ * their extents are there but nobody may look at them.
+ *
  * An extent is mapped by its owner and by the peers its programs name; pages that nobody touches
  * cost nothing. There are no mutable globals: a rank is a struct, so ranks can be threads. */
 #pragma once
@@ -32,10 +36,16 @@ struct world_spec {
     size_t blob_bytes;     /* zeroed, shared by all: plan, results */
     size_t extent_bytes;   /* per rank, address space only */
     size_t resident_bytes; /* per rank: what will really be touched; checked against the memory */
+    /* A run over several hosts; all 0: it has this one. */
+    uint32_t nhosts, host;      /* hosts; number of this one */
+    const uint32_t *host_ranks; /* ranks of each: at least 1 */
+    uint32_t machine_ranks;     /* ranks that share this host's cores; 0: its own */
+    const uint8_t *token;       /* of the run, TOKEN_BYTES; NULL: drawn */
 };
 
 /* What a rank is doing, for the one who watches. Written by the rank, each on its own lines. */
 enum { STATUS_CPUS = 4096 };  /* room for the list of a rank's processors */
+enum { STATUS_SHOWN = 8 };    /* ranges published between two barriers, at most */
 enum { STATUS_HANDLES = 64 }; /* handles a rank may have open at once */
 
 /* The GPU of a rank, as its peers need to know it: see device.h. */
@@ -65,9 +75,14 @@ struct rank_status {
     _Atomic uint32_t done;                    /* 1: rank_main returned */
     _Atomic uint64_t handles[STATUS_HANDLES]; /* wire directories in the extent: see shm.c */
     char cpus[STATUS_CPUS];                   /* processors, see place.h; "": not bound */
+    char letter;                              /* other hosts: of its state in /proc */
     char what[128];                           /* e.g. "allreduce ring, 1048576 B"; see rank_says */
     struct rank_device device;
     struct rank_card card;
+    uint32_t nshown; /* see rank_publish; taken by the host's first rank */
+    struct {
+        uint64_t at, bytes; /* in the common memory */
+    } shown[STATUS_SHOWN];
 };
 
 struct rank {
@@ -84,6 +99,9 @@ struct rank {
     void *user;            /* the program's own */
     struct device *device; /* its GPU, NULL: none; see device.h */
     void *net;             /* what its transport's join made, NULL: nothing */
+    struct meet *meet;     /* to the other hosts, of the host's first rank: see meet.h */
+    /* The MPI library, NULL: it is not open; see mpi.h. */
+    struct mpi_library *mpi;
 };
 
 /* Bytes that new shared memory may take now: the least of MemAvailable and of what every cgroup
@@ -117,6 +135,21 @@ const uint8_t *world_token(const struct world *world);
 /* Hosts that the ranks are on, and the number of a rank's; ranks of one host are consecutive. */
 uint32_t world_nhosts(const struct world *world);
 uint32_t world_host(const struct world *world, uint32_t rank);
+uint32_t world_own_host(const struct world *world);
+/* The first rank of a host, and how many it has. */
+uint32_t world_first(const struct world *world, uint32_t host);
+uint32_t world_host_ranks(const struct world *world, uint32_t host);
+
+/* What it was made with; host_ranks and token are NULL. */
+struct world_spec world_spec_of(const struct world *world);
+
+/* The memory that hosts show each other: statuses and blob; *bytes of it. */
+uint8_t *world_shared(struct world *world, size_t *bytes);
+
+/* Where host 0's first rank listens for those of the other hosts: "" until the launcher has set it.
+ * Setting is for the launcher of another host. */
+const char *world_meeting(const struct world *world);
+void world_set_meeting(struct world *world, const char *where);
 
 /* Address of a rank's extent in this process: mapped on the first call (thread-safe), then the
  * same. NULL with the sentence when it cannot be mapped. */
@@ -139,8 +172,8 @@ void *rank_alloc(struct rank *rk, size_t bytes, struct err *err);
 size_t rank_mark(const struct rank *rk);
 void rank_rewind(struct rank *rk, size_t mark);
 
-/* All ranks meet (dissemination). The memory effects of every rank before it are seen by every
- * rank after it. */
+/* All ranks meet (dissemination; over hosts: see meet.h). The memory effects of every rank before
+ * it are seen by every rank of its host after it, what it published by all. */
 void rank_barrier(struct rank *rk);
 
 /* Shows `bytes` bytes at `at`, which lie in the rank's status or in the blob, to the ranks of other

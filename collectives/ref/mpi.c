@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A rank's side of MPI: opening the library, memory, and calls. See mpi.h. */
+ * A rank's side of MPI as an opponent: memory and calls. See mpi.h. */
 #include "ref/mpi.h"
 
 #include <assert.h>
@@ -13,44 +13,23 @@
 
 #include "base/mem.h"
 #include "exec/launch.h"
-#include "ref/mpi_env.h"
 #include "ref/mpi_verbs.h"
 
 enum {
-    TEXT_BYTES = 8192, /* most that either library writes into a string: MPICH's version */
     TEST_MISSES = 64,  /* before the core is given up */
     SLOW_MISSES = 4096 /* before the launcher is told that this rank waits */
 };
 
-/* Functions other than the collectives; the names without "MPI_". */
+/* Functions other than the collectives. */
 struct functions {
-    int (*init)(int *argc, char ***argv);
-    int (*finalize)(void);
-    int (*rank)(uintptr_t comm, int *rank);
-    int (*size)(uintptr_t comm, int *size);
-    int (*set_errhandler)(uintptr_t comm, uintptr_t handler);
-    int (*error_text)(int code, char *text, int *length);
-    int (*version_text)(char *text, int *length);
     int (*alloc)(intptr_t bytes, uintptr_t info, void *memory);
     int (*free)(void *memory);
-    int (*test)(uintptr_t *request, int *done, void *status);
     int (*reduce_local)(const void *in, void *inout, intptr_t count, uintptr_t dtype, uintptr_t op);
 };
 
-static const struct {
-    const char *name;
-    size_t offset; /* in struct functions */
-} function_names[] = {
-    {"MPI_Init", offsetof(struct functions, init)},
-    {"MPI_Finalize", offsetof(struct functions, finalize)},
-    {"MPI_Comm_rank", offsetof(struct functions, rank)},
-    {"MPI_Comm_size", offsetof(struct functions, size)},
-    {"MPI_Comm_set_errhandler", offsetof(struct functions, set_errhandler)},
-    {"MPI_Error_string", offsetof(struct functions, error_text)},
-    {"MPI_Get_library_version", offsetof(struct functions, version_text)},
+static const struct mpi_name function_names[] = {
     {"MPI_Alloc_mem", offsetof(struct functions, alloc)},
     {"MPI_Free_mem", offsetof(struct functions, free)},
-    {"MPI_Test", offsetof(struct functions, test)},
     {"MPI_Reduce_local", offsetof(struct functions, reduce_local)},
 };
 
@@ -60,51 +39,18 @@ struct verb_symbols {
 };
 
 struct mpi {
+    struct mpi_library *library;
     struct rank *rk;
     const struct mpi_abi *abi;
-    void *library;
     struct functions fn;
     struct verb_symbols verbs[MPI_COUNT_KINDS][MPI_VERBS];
     uintptr_t world, info_null, dtype[DT_COUNT], bits8, bits16, op[OP_COUNT];
     void *in_place, *status_ignore;
-    char *version;
-    bool initialised;
     bool misordered; /* unsigned integers: see misorders */
     bool old_reduce; /* see reduces_badly */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-/* Tries PREFIX/lib/NAME, PREFIX/lib64/NAME, then NAME where the loader looks. */
-static void *open_library(const struct mpi_abi *abi, const char *prefix, struct err *err)
-{
-    static const char *const folders[] = {"/lib/", "/lib64/", NULL};
-    char *why = NULL;
-    for (size_t f = 0; f < 3; f++) {
-        for (const char *const *name = abi->libraries; *name; name++) {
-            char *path =
-                mem_printf("%s%s%s", folders[f] ? prefix : "", folders[f] ? folders[f] : "", *name);
-            bool there = !folders[f] || access(path, R_OK) == 0;
-            void *library = there ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
-            free(path);
-            if (library) {
-                free(why);
-                return library;
-            }
-            if (!there || why) continue;
-            const char *text = dlerror();
-            why = mem_strdup(text ? text : "it cannot be opened");
-        }
-    }
-    err_add(err, ERR_FAILED, "the library of %s cannot be opened: %s", abi->name, why);
-    free(why);
-    return NULL;
-}
-
-static uintptr_t handle(const struct mpi *mpi, const struct mpi_handle *row)
-{
-    return row->symbol ? (uintptr_t)dlsym(mpi->library, row->symbol) : row->value;
-}
 
 /* The functions of one form of a verb; the first name that is missing, or NULL. */
 static const char *find_form(const struct mpi *mpi, const struct mpi_form_of *form, unsigned kind,
@@ -113,7 +59,7 @@ static const char *find_form(const struct mpi *mpi, const struct mpi_form_of *fo
     const char *missing = NULL;
     for (int i = 0; i < MPI_REQUESTS && form->names[i]; i++) {
         char *name = mem_printf("%s%s", form->names[i], kind == MPI_COUNT_LARGE ? "_c" : "");
-        functions[i].symbol = dlsym(mpi->library, name);
+        functions[i].symbol = dlsym(mpi->library->library, name);
         free(name);
         if (!functions[i].symbol) missing = form->names[i];
     }
@@ -138,44 +84,21 @@ static int find_verbs(struct mpi *mpi, struct err *err)
 /* Looks everything up. */
 static int find_symbols(struct mpi *mpi, struct err *err)
 {
-    for (size_t i = 0; i < sizeof function_names / sizeof *function_names; i++) {
-        void *symbol = dlsym(mpi->library, function_names[i].name);
-        if (!symbol) {
-            return err_add(err, ERR_FAILED, "the library of %s has no %s", mpi->abi->name,
-                           function_names[i].name);
-        }
-        memcpy((char *)&mpi->fn + function_names[i].offset, &symbol, sizeof symbol);
-    }
+    const struct mpi_library *library = mpi->library;
+    size_t count = sizeof function_names / sizeof *function_names;
+    if (mpi_library_find(library, function_names, count, &mpi->fn, err)) return -1;
     if (find_verbs(mpi, err)) return -1;
-    mpi->world = handle(mpi, &mpi->abi->world);
-    mpi->info_null = handle(mpi, &mpi->abi->info_null);
+    mpi->world = library->world;
+    mpi->info_null = mpi_library_handle(library, &mpi->abi->info_null);
     for (int i = 0; i < DT_COUNT; i++)
-        mpi->dtype[i] = handle(mpi, &mpi->abi->dtype[i]);
-    mpi->bits8 = handle(mpi, &mpi->abi->bits8);
-    mpi->bits16 = handle(mpi, &mpi->abi->bits16);
+        mpi->dtype[i] = mpi_library_handle(library, &mpi->abi->dtype[i]);
+    mpi->bits8 = mpi_library_handle(library, &mpi->abi->bits8);
+    mpi->bits16 = mpi_library_handle(library, &mpi->abi->bits16);
     for (int i = 0; i < OP_COUNT; i++)
-        mpi->op[i] = handle(mpi, &mpi->abi->op[i]);
+        mpi->op[i] = mpi_library_handle(library, &mpi->abi->op[i]);
     memcpy(&mpi->in_place, &mpi->abi->in_place, sizeof mpi->in_place);
-    memcpy(&mpi->status_ignore, &mpi->abi->status_ignore, sizeof mpi->status_ignore);
-    if (mpi->world) return 0;
-    return err_add(err, ERR_FAILED, "the library of %s has no communicator of all ranks",
-                   mpi->abi->name);
-}
-
-/* The first line, tabs as blanks. `wanted` is the version of mpiexec: library and launcher of two
- * installations would not find each other. */
-static int check_version(struct mpi *mpi, const char *wanted, struct err *err)
-{
-    char *text = mem_calloc(TEXT_BYTES, 1);
-    int length;
-    mpi->fn.version_text(text, &length);
-    text[strcspn(text, "\r\n")] = '\0';
-    for (char *at = text; (at = strchr(at, '\t'));)
-        *at = ' ';
-    mpi->version = text;
-    if (strstr(text, wanted)) return 0;
-    return err_add(err, ERR_FAILED, "mpiexec is %s %s, but the library found is \"%s\"",
-                   mpi->abi->name, wanted, text);
+    mpi->status_ignore = library->status_ignore;
+    return 0;
 }
 
 /* Whether the library takes unsigned integers for signed ones in a maximum or minimum, as MPICH 4.0
@@ -210,68 +133,37 @@ static bool misorders(const struct mpi *mpi)
 static bool reduces_badly(const struct mpi *mpi)
 {
     unsigned a, b, c = 0;
-    bool known = sscanf(mpi->version, "MPICH Version: %u.%u.%u", &a, &b, &c) >= 2;
+    bool known = sscanf(mpi->library->version, "MPICH Version: %u.%u.%u", &a, &b, &c) >= 2;
     return known && (a < 4 || (a == 4 && (b < 1 || (b == 1 && c < 2))));
-}
-
-static int initialise(struct mpi *mpi, struct err *err)
-{
-    int rank, size, rc = mpi->fn.init(NULL, NULL);
-    if (rc) return err_add(err, ERR_FAILED, "MPI_Init fails with code %d", rc);
-    mpi->initialised = true;
-    rank_tick(mpi->rk);
-    uintptr_t errors_return = handle(mpi, &mpi->abi->errors_return);
-    if (errors_return) mpi->fn.set_errhandler(mpi->world, errors_return);
-    mpi->misordered = misorders(mpi);
-    mpi->old_reduce = reduces_badly(mpi);
-    mpi->fn.rank(mpi->world, &rank);
-    mpi->fn.size(mpi->world, &size);
-    if ((uint32_t)rank == mpi->rk->rank && (uint32_t)size == mpi->rk->nranks) return 0;
-    return err_add(err, ERR_FAILED, "MPI takes rank %u of %u for rank %d of %d", mpi->rk->rank,
-                   mpi->rk->nranks, rank, size);
 }
 
 struct mpi *mpi_open(struct rank *rk, struct err *err)
 {
-    const char *chosen = getenv(MPI_ENV);
-    unsigned family = MPI_FAMILIES;
-    int at = 0;
-    char *version = NULL;
-    struct mpi *mpi = NULL;
-    if (!chosen || sscanf(chosen, "%u %ms %n", &family, &version, &at) < 2 ||
-        family >= MPI_FAMILIES) {
-        err_add(err, ERR_FAILED, "this rank was not started by an mpiexec");
-        goto out;
-    }
-    mpi = mem_calloc(1, sizeof *mpi);
+    struct mpi_library *library = mpi_library_open(rk, err);
+    if (!library) return NULL;
+    struct mpi *mpi = mem_calloc(1, sizeof *mpi);
+    mpi->library = library;
     mpi->rk = rk;
-    mpi->abi = mpi_abi_get((enum mpi_family)family);
-    mpi->library = open_library(mpi->abi, chosen + at, err);
-    if (mpi->library && !find_symbols(mpi, err) && !check_version(mpi, version, err) &&
-        !initialise(mpi, err)) {
-        goto out;
+    mpi->abi = library->abi;
+    if (find_symbols(mpi, err)) {
+        mpi_close(mpi);
+        return NULL;
     }
-    mpi_close(mpi);
-    mpi = NULL;
-out:
-    free(version);
+    mpi->misordered = misorders(mpi);
+    mpi->old_reduce = reduces_badly(mpi);
     return mpi;
 }
 
 void mpi_close(struct mpi *mpi)
 {
     if (!mpi) return;
-    if (mpi->initialised) {
-        mpi->fn.finalize();
-        rank_tick(mpi->rk);
-    }
-    free(mpi->version); /* the library stays: what it left running must not lose its code */
+    mpi_library_close(mpi->library);
     free(mpi);
 }
 
 const char *mpi_version(const struct mpi *mpi)
 {
-    return mpi->version;
+    return mpi->library->version;
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -483,7 +375,7 @@ static int call_polled(const struct mpi_call *call)
     int at = 0, rc = call_form(call, MPI_FORM_POLLED, requests);
     while (!rc && at < MPI_REQUESTS && names[at]) {
         int done = 0;
-        rc = mpi->fn.test(&requests[at], &done, mpi->status_ignore);
+        rc = mpi->library->fn.test(&requests[at], &done, mpi->status_ignore);
         if (done) {
             at++;
             continue;
@@ -500,13 +392,9 @@ static _Noreturn void call_failed(struct mpi_call *call, enum mpi_form form, int
 {
     struct err err = ERR_INIT;
     const char *const *names = mpi_verbs[call->verb].forms[form].names;
-    char *text = mem_calloc(TEXT_BYTES, 1);
-    int length;
-    call->mpi->fn.error_text(code, text, &length);
-    text[strcspn(text, "\r\n")] = '\0';
-    err_add(&err, ERR_FAILED, "%s%s%s fails: %s", names[0], names[1] ? " or " : "",
-            names[1] ? names[1] : "", text);
-    free(text);
+    char *what = mem_printf("%s%s%s", names[0], names[1] ? " or " : "", names[1] ? names[1] : "");
+    mpi_library_error(call->mpi->library, code, what, &err);
+    free(what);
     rank_fail(call->mpi->rk, &err);
 }
 

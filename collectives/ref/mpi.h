@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The MPI library as an opponent, opened at run time. The launcher's side finds mpiexec and says
- * how to start ranks under it; a rank's side opens the library that belongs to it, and makes calls.
- * Nothing of MPI is needed to build: see mpi_abi.h. */
+ * The MPI library as an opponent: its memory and its collectives. How it is found and opened is in
+ * exec/mpi.h. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,39 +8,19 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "exec/world.h"
+#include "exec/mpi.h"
 #include "kernels/kernels.h"
-#include "ref/mpi_abi.h"
 #include "sched/coll.h"
 #include "sched/traffic.h"
-
-/* ---- the launcher's side -------------------------------------------------------------------- */
-
-/* How to start ranks: for struct launch_spec. */
-struct mpi_setup {
-    char **words;              /* launch_spec.wrapper */
-    const char *rank_variable; /* launch_spec.rank_variable */
-    char **env;                /* launch_spec.env; tells mpi_open what it needs, too */
-    char *text;                /* one line for headers: what was found, and how it is set up */
-};
-
-/* Looks for mpiexec (NULL: in PATH, then mpirun; else that file), asks it which MPI it belongs to,
- * and fills *setup for `nranks` ranks. Nobody's mpiexec, or none: a sentence (ERR_USAGE) and -1. */
-int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err);
-void mpi_setup_release(struct mpi_setup *setup);
-
-/* Why there is no MPI, for listings; NULL when there is an mpiexec in PATH. */
-const char *mpi_absent(void);
 
 /* ---- a rank's side -------------------------------------------------------------------------- */
 
 struct mpi;
 
-/* Opens the library that mpi_find chose and initialises it. The world's rank and size must be
- * those of `rk`. NULL with a sentence. Only once per process, and `rk` must outlive it. */
+/* Opens the library, see mpi_library_open, and looks its collectives up. NULL with a sentence. */
 struct mpi *mpi_open(struct rank *rk, struct err *err);
 
-/* Finalises and frees; every rank calls it. Accepts NULL. */
+/* See mpi_library_close; every rank calls it. Accepts NULL. */
 void mpi_close(struct mpi *mpi);
 
 /* What the library calls itself, one line, e.g. "MPICH Version: 4.0.2". */

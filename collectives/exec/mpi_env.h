@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How mpi_find tells mpi_open, in another process, which library to open. Private to ref/. */
+ * How mpi_find tells mpi_library_open, in another process, which library to open. Private to exec/.
+ */
 #pragma once
 
 /* "FAMILY VERSION PREFIX": enum mpi_family, the version of mpiexec, and the directory in whose lib

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "ref/mpi.h"
-#include "ref/mpi_env.h"
+#include "exec/mpi.h"
+#include "exec/mpi_env.h"
 
 /* Freed memory is kept, and is backed by huge pages: MPICH takes a buffer from malloc in each large
  * all-reduce, and with pages taken anew each time that alone makes it many times slower. */
@@ -46,7 +46,7 @@ static char *default_mpiexec(void)
 
 const char *mpi_absent(void)
 {
-    char *file = default_mpiexec();
+    char *file = getenv(MPI_ENV) ? mem_strdup("") : default_mpiexec();
     bool found = file != NULL;
     free(file);
     return found ? NULL : "no mpiexec in PATH (Debian: mpich)";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The tables: see mpi_abi.h. Sources: mpi.h of MPICH 4.0.2 (its ABI has been frozen since 3.1.1 by
  * the MPICH ABI Compatibility Initiative) and mpi.h of Open MPI 4.1.4. */
-#include "ref/mpi_abi.h"
+#include "exec/mpi_abi.h"
 
 /* Every rank may run on every core: the ranks bind themselves. "-launcher fork -rmk user" keeps
  * the run on this machine inside of a batch job, too. */
@@ -38,6 +38,7 @@ static const struct mpi_abi abis[MPI_FAMILIES] =
                 .world = {0x44000000, NULL},
                 .errors_return = {0x54000001, NULL},
                 .info_null = {0x1c000000, NULL},
+                .request_null = {0x2c000000, NULL},
                 .dtype = {[DT_INT8] = {0x4c000137, NULL},
                           [DT_UINT8] = {0x4c00013b, NULL},
                           [DT_INT32] = {0x4c000439, NULL},
@@ -54,6 +55,10 @@ static const struct mpi_abi abis[MPI_FAMILIES] =
                        [OP_MIN] = {0x58000002, NULL}},
                 .in_place = UINTPTR_MAX,
                 .status_ignore = 1,
+                .tag_ub = 0x64400001,
+                .request_bytes = 4,
+                .status_bytes = 20,
+                .status_error = 16,
             },
         [MPI_OPEN] =
             {
@@ -66,6 +71,7 @@ static const struct mpi_abi abis[MPI_FAMILIES] =
                 .world = {0, "ompi_mpi_comm_world"},
                 .errors_return = {0, "ompi_mpi_errors_return"},
                 .info_null = {0, "ompi_mpi_info_null"},
+                .request_null = {0, "ompi_request_null"},
                 .dtype = {[DT_INT8] = {0, "ompi_mpi_int8_t"},
                           [DT_UINT8] = {0, "ompi_mpi_uint8_t"},
                           [DT_INT32] = {0, "ompi_mpi_int32_t"},
@@ -82,6 +88,10 @@ static const struct mpi_abi abis[MPI_FAMILIES] =
                        [OP_MIN] = {0, "ompi_mpi_op_min"}},
                 .in_place = 1,
                 .status_ignore = 0,
+                .tag_ub = 0,
+                .request_bytes = 8,
+                .status_bytes = 24,
+                .status_error = 8,
             },
 };
 
