@@ -80,9 +80,10 @@ def available_B():
 
 @functools.lru_cache
 def transports():
-    """Those that `collbench list` prints and that can be used here."""
+    """Those that `collbench list` prints and that can be used here. On one host the composites are
+    shared memory alone."""
     lines = Run(["list"]).out.split("\nTransports\n")[1].split("\n\n")[0].splitlines()
-    return [line.split()[0] for line in lines if " - " not in line]
+    return [line.split()[0] for line in lines if " - " not in line and "+" not in line.split()[0]]
 
 
 @functools.lru_cache
