@@ -589,6 +589,25 @@ static void check_device(struct plan *plan, const struct request *request, struc
     }
 }
 
+/* Options of connections, and the transports that have them. */
+static void check_network(const char *name, const struct request *request, struct err *err)
+{
+    const struct {
+        bool asked;
+        const char *option, *part, *other, *valid;
+    } needs[] = {
+        {request->iface != NULL, "--iface", "tcp", "ofi", "tcp, shm+tcp, ofi or shm+ofi"},
+        {request->connections > 0, "--connections", "tcp", "tcp", "tcp or shm+tcp"},
+        {request->provider != NULL, "--provider", "ofi", "ofi", "ofi or shm+ofi"},
+    };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        bool known = strstr(name, needs[i].part) || strstr(name, needs[i].other);
+        if (!needs[i].asked || known) continue;
+        err_add(err, ERR_USAGE, "%s is for --transport %s, not for %s", needs[i].option,
+                needs[i].valid, name);
+    }
+}
+
 static void plan_transport(struct plan *plan, const struct request *request, struct err *err)
 {
     struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
@@ -600,6 +619,7 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->graph = request->cudagraph > 0;
     plan->nccl_hostid = request->nccl_hostid;
     check_device(plan, request, err);
+    check_network(transport_table()[plan->transport]->name, request, err);
     wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
     wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);

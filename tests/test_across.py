@@ -172,6 +172,12 @@ class Refusals(Case):
         self.assertIn("--iface nosuch0", run.err)
         self.assertIn("lo 127.0.0.1", run.err)
 
+    def test_options_of_another_transport(self):
+        run = self.run_bad(2, "allreduce", "--ranks", "2", "--iface", "lo", "--connections", "2",
+                           "--provider", "tcp")
+        for option in ["--iface", "--connections", "--provider"]:
+            self.assertIn(f"{option} is for --transport", run.err)
+
     def test_nobody_starts_an_agent_by_hand(self):
         run = self.run_bad(2, "agent", "1@127.0.0.1:1")
         self.assertIn("agents are started by --hosts", run.err)
