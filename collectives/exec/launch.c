@@ -37,7 +37,7 @@
 #include "exec/blame.h"
 #include "exec/cgroup.h"
 #include "exec/control.h"
-#include "exec/hosts.h"
+#include "exec/launch_run.h"
 #include "exec/transport.h"
 
 enum {
@@ -46,7 +46,6 @@ enum {
     PAUSE_MS = 2000,    /* a longer gap between looks: the launcher itself was stopped */
     GRACE_MS = 100,     /* survivors get so long to run into their waits, */
     FAR_GRACE_MS = 500, /* .. and for their hosts to say so */
-    PATIENCE_MS = 5000, /* a host takes a frame within so long, or is lost */
     ABORT_MS = 2000,    /* and so long to end by themselves */
     KILL_MS = 1500,     /* and SIGKILL so long to work */
     ADOPTED_US = 1000,  /* between two looks for adopted children */
@@ -54,73 +53,7 @@ enum {
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-struct proc {
-    struct run *run;
-    uv_process_t process;
-    uv_poll_t poll;
-    int fd;         /* our end of its control socket */
-    uint32_t first; /* its ranks */
-    uint32_t nranks;
-    bool spawned, ended;
-};
-
-/* A rank that the wrapper started: no child of ours. */
-struct far {
-    struct run *run;
-    uv_poll_t poll;
-    int fd;    /* of its process, readable when that has ended */
-    pid_t pid; /* 0: it has not said hello yet */
-    bool ended;
-};
-
-/* Another host. */
-struct remote {
-    struct run *run;
-    uv_poll_t poll;
-    struct courier *courier;
-    uint32_t host;
-    bool ended; /* nothing of this launch is left there */
-};
-
-/* What the launcher remembers of a rank. */
-struct seen {
-    uint64_t tick, beat;
-    uint64_t beat_ms; /* when the beat last moved */
-    uint32_t done;
-};
-
-enum phase { RUNNING, GRACE, ABORTED, KILLED };
-
-struct run {
-    const struct launch_spec *spec;
-    uv_loop_t *loop;
-    uv_timer_t watch, alarm;
-    uv_signal_t signals[3]; /* of signal_numbers */
-    struct proc *procs;
-    uint32_t nprocs, nranks, first, nlocal; /* ranks here: nlocal from `first` on */
-    uint32_t nalive;        /* children, ranks of the wrapper, other hosts that run */
-    struct remote *remotes; /* of all other hosts; NULL: there are none */
-    uint32_t nremotes;
-    uv_poll_t up;     /* an agent: its launcher */
-    bool obeys;       /* .. which has told it to end */
-    struct far *fars; /* per rank; NULL: there is no wrapper */
-    int chatter;      /* file with what the wrapper printed, -1: none */
-    struct seen *seen;
-    uint64_t moved_ms;  /* when any rank last made progress */
-    uint64_t looked_ms; /* when the watch last looked */
-    enum phase phase;
-    bool stalled;        /* the guilty process is alive, but will not notice an abort */
-    int interrupted;     /* signal that ended the run from outside, or 0 */
-    struct err own;      /* what ranks reported themselves */
-    uint32_t culprit;    /* rank at fault; NO_RANK: a whole process, or nobody */
-    struct proc *guilty; /* its process, or NULL */
-    uint32_t place;      /* host at fault, of several */
-    char *verb;          /* what happened to it */
-    int guilt;           /* with a wrapper: how surely it did this to itself; see far_guilt */
-    char *sentence;      /* the whole story, once told */
-};
-
-static uint64_t run_now(struct run *run)
+uint64_t run_now(struct run *run)
 {
     uv_update_time(run->loop);
     return uv_now(run->loop);
@@ -153,7 +86,7 @@ static void run_close(struct run *run)
     uv_walk(run->loop, close_handle, NULL);
 }
 
-static void proc_kill(struct proc *proc)
+void run_kill_proc(struct proc *proc)
 {
     if (proc->spawned && !proc->ended) uv_process_kill(&proc->process, SIGKILL);
 }
@@ -172,45 +105,13 @@ static void run_kill(struct run *run)
 {
     fars_kill(run);
     for (uint32_t i = 0; i < run->nprocs; i++)
-        proc_kill(&run->procs[i]);
+        run_kill_proc(&run->procs[i]);
 }
 
-/* ---- other hosts: sending ---------------------------------------------------------------------
- */
-
-/* The local process of a rank; NULL: it is not here. */
-static struct proc *proc_of(struct run *run, uint32_t rank)
+struct proc *run_proc_of(struct run *run, uint32_t rank)
 {
     if (rank < run->first || rank - run->first >= run->nlocal) return NULL;
     return &run->procs[run->nprocs == 1 ? 0 : rank - run->first];
-}
-
-/* To the launcher. */
-static void send_up(struct run *run, enum host_frame kind, uint32_t rank, uint32_t code,
-                    const void *data, size_t bytes)
-{
-    struct courier_head head = {.kind = kind, .rank = rank, .code = code, .bytes = bytes};
-    courier_send(run->spec->uplink, &head, data, PATIENCE_MS); /* if it is lost, see on_up */
-}
-
-static void send_statuses(struct run *run)
-{
-    struct status_news *news = mem_calloc(run->nlocal, sizeof *news);
-    for (uint32_t i = 0; i < run->nlocal; i++)
-        status_news_of(run->spec->world, run->first + i, &news[i]);
-    send_up(run, FRAME_STATUS, run->first, 0, news, run->nlocal * sizeof *news);
-    free(news);
-}
-
-/* To all other hosts. */
-static void send_down(struct run *run, enum host_frame kind, uint32_t rank, const void *data,
-                      size_t bytes)
-{
-    struct courier_head head = {.kind = kind, .rank = rank, .bytes = bytes};
-    for (uint32_t i = 0; i < run->nremotes; i++) {
-        struct remote *remote = &run->remotes[i];
-        if (!remote->ended) courier_send(remote->courier, &head, data, PATIENCE_MS);
-    }
 }
 
 /* ---- failing -------------------------------------------------------------------------------- */
@@ -241,12 +142,12 @@ static void run_tell(struct run *run)
         blame = (struct blame){.rank = NO_RANK, .verb = verb};
     }
     if (run->spec->uplink) {
-        send_statuses(run); /* the launcher tells the story */
+        far_send_statuses(run); /* the launcher tells the story */
     } else {
         run->sentence = blame_sentence(run->spec->world, &blame);
     }
     world_abort(run->spec->world);
-    send_down(run, FRAME_ABORT, run->stalled ? run->culprit : NO_RANK, NULL, 0);
+    far_send_down(run, FRAME_ABORT, run->stalled ? run->culprit : NO_RANK, NULL, 0);
     free(verb);
 }
 
@@ -258,7 +159,7 @@ static void on_alarm(uv_timer_t *timer)
         break;
     case GRACE:
         run_tell(run);
-        if (run->stalled && !run->fars && run->guilty) proc_kill(run->guilty);
+        if (run->stalled && !run->fars && run->guilty) run_kill_proc(run->guilty);
         fars_kill(run);
         run->phase = ABORTED;
         uv_timer_start(timer, on_alarm, ABORT_MS, 0);
@@ -275,7 +176,7 @@ static void on_alarm(uv_timer_t *timer)
 }
 
 /* The first failure: remembers whose, and starts the way out. Takes `verb`. */
-static void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *verb)
+void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *verb)
 {
     if (run->phase != RUNNING) {
         free(verb);
@@ -290,8 +191,8 @@ static void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *ve
     uv_timer_start(&run->alarm, on_alarm, grace_ms, 0);
     if (!run->spec->uplink || run->obeys) return;
     const char *what = verb ? verb : "was interrupted";
-    send_statuses(run);
-    send_up(run, FRAME_FAILED, rank, 0, what, strlen(what));
+    far_send_statuses(run);
+    far_send_up(run, FRAME_FAILED, rank, 0, what, strlen(what));
 }
 
 /* A better culprit than the one at hand, if the story has not been told: see who calls. Takes
@@ -326,11 +227,11 @@ static void on_signal(uv_signal_t *handle, int number)
 /* ---- messages ------------------------------------------------------------------------------- */
 
 /* Adds a rank's own sentence, once for all ranks that say the same. */
-static void own_error(struct run *run, struct proc *proc, const struct record *record)
+void run_own_error(struct run *run, struct proc *proc, const struct record *record)
 {
     const struct control *head = &record->head;
     if (run->spec->uplink) {
-        send_up(run, FRAME_ERROR, head->rank, head->code, record->data, record->bytes);
+        far_send_up(run, FRAME_ERROR, head->rank, head->code, record->data, record->bytes);
         run_fail(run, head->rank, proc, mem_strdup("failed"));
         return;
     }
@@ -381,14 +282,14 @@ static void take_meeting(struct run *run, const struct record *record)
 {
     char *where = mem_printf("%.*s", (int)record->bytes, record->data);
     world_set_meeting(run->spec->world, where);
-    send_down(run, FRAME_MEETING, NO_RANK, where, strlen(where));
+    far_send_down(run, FRAME_MEETING, NO_RANK, where, strlen(where));
     free(where);
 }
 
-static void take_message(struct run *run, uint32_t rank, const void *data, size_t bytes)
+void run_message(struct run *run, uint32_t rank, const void *data, size_t bytes)
 {
     if (run->spec->uplink) {
-        send_up(run, FRAME_MESSAGE, rank, 0, data, bytes);
+        far_send_up(run, FRAME_MESSAGE, rank, 0, data, bytes);
     } else if (run->spec->on_message) {
         run->spec->on_message(run->spec->ctx, rank, data, bytes);
     }
@@ -403,13 +304,13 @@ static void proc_drain(struct proc *proc)
     while ((got = control_recv(proc->fd, &record)) > 0) {
         run->moved_ms = run_now(run);
         if (record.head.kind == CONTROL_ERROR) {
-            own_error(run, proc, &record);
+            run_own_error(run, proc, &record);
         } else if (record.head.kind == CONTROL_HELLO) {
             if (run->fars) on_hello(proc, &record);
         } else if (record.head.kind == CONTROL_MEETING) {
             take_meeting(run, &record);
         } else {
-            take_message(run, record.head.rank, record.data, record.bytes);
+            run_message(run, record.head.rank, record.data, record.bytes);
         }
     }
     if (got < 0) uv_poll_stop(&proc->poll); /* it has closed its end */
@@ -423,7 +324,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- ends of children ----------------------------------------------------------------------- */
 
-static bool rank_done(struct run *run, uint32_t rank)
+bool run_rank_done(struct run *run, uint32_t rank)
 {
     struct rank_status *status = world_status(run->spec->world, rank);
     return atomic_load_explicit(&status->done, memory_order_acquire) != 0;
@@ -433,17 +334,17 @@ static bool rank_done(struct run *run, uint32_t rank)
 static bool proc_done(const struct proc *proc)
 {
     for (uint32_t r = proc->first; r < proc->first + proc->nranks; r++) {
-        if (!rank_done(proc->run, r)) return false;
+        if (!run_rank_done(proc->run, r)) return false;
     }
     return true;
 }
 
 /* One less is running. */
-static void run_less(struct run *run)
+void run_less(struct run *run)
 {
     if (--run->nalive) return;
     if (run->phase == GRACE) run_tell(run);
-    if (run->spec->uplink) send_statuses(run);
+    if (run->spec->uplink) far_send_statuses(run);
     run_close(run);
 }
 
@@ -501,7 +402,7 @@ static void on_far_end(uv_poll_t *poll, int status, int events)
     proc_drain(&run->procs[0]); /* what it said before it ended comes first */
     uv_poll_stop(poll);
     far->ended = true;
-    if (!rank_done(run, rank)) {
+    if (!run_rank_done(run, rank)) {
         int how = 0;
         bool known = far_status(far, &how);
         char *verb = known ? end_verb(how) : mem_strdup("died");
@@ -540,7 +441,7 @@ static void run_stalled(struct run *run)
     }
     char *verb;
     uint32_t culprit = blame_stalled(run->spec->world, beats, run->spec->timeout_s, &verb);
-    struct proc *proc = culprit != NO_RANK ? proc_of(run, culprit) : NULL;
+    struct proc *proc = culprit != NO_RANK ? run_proc_of(run, culprit) : NULL;
     if (run->fars && culprit != NO_RANK && !run->fars[culprit].pid) {
         free(verb);
         verb = mem_printf("did not start rank %u within %g s", culprit, run->spec->timeout_s);
@@ -568,164 +469,13 @@ static void on_watch(uv_timer_t *timer)
         if (seen->tick != old.tick || seen->done != old.done) run->moved_ms = now;
     }
     if (run->spec->uplink) {
-        send_statuses(run);
+        far_send_statuses(run);
         return; /* the launcher watches */
     }
     double timeout_ms = run->spec->timeout_s * 1000;
     if (run->phase == RUNNING && timeout_ms > 0 && (double)(now - run->moved_ms) >= timeout_ms) {
         run_stalled(run);
     }
-}
-
-/* ---- other hosts: what comes from them --------------------------------------------------------
- */
-
-static void remote_message(struct remote *remote, const struct courier_frame *frame)
-{
-    take_message(remote->run, frame->head.rank, frame->data, frame->head.bytes);
-}
-
-static void remote_error(struct remote *remote, const struct courier_frame *frame)
-{
-    struct run *run = remote->run;
-    struct record record = {.head = {CONTROL_ERROR, frame->head.rank, frame->head.code},
-                            .bytes = frame->head.bytes < MESSAGE_BYTES ? frame->head.bytes
-                                                                       : MESSAGE_BYTES};
-    memcpy(record.data, frame->data, record.bytes);
-    if (frame->head.rank != NO_RANK) {
-        own_error(run, NULL, &record);
-        return;
-    }
-    err_add(&run->own, (enum err_code)frame->head.code, "host %s: %.*s",
-            hosts_name(run->spec->hosts, remote->host), (int)record.bytes, record.data);
-    run_fail(run, NO_RANK, NULL, mem_strdup("failed"));
-}
-
-static void remote_failed(struct remote *remote, const struct courier_frame *frame)
-{
-    struct run *run = remote->run;
-    if (run->phase == RUNNING) run->place = remote->host;
-    run_fail(run, frame->head.rank, NULL,
-             mem_printf("%.*s", (int)frame->head.bytes, (const char *)frame->data));
-}
-
-static void remote_status(struct remote *remote, const struct courier_frame *frame)
-{
-    struct world *world = remote->run->spec->world;
-    uint32_t first = world_first(world, remote->host),
-             count = world_host_ranks(world, remote->host);
-    struct status_news news;
-    for (uint32_t i = 0; i < count && (i + 1) * sizeof news <= frame->head.bytes; i++) {
-        memcpy(&news, frame->data + i * sizeof news, sizeof news);
-        status_news_take(world, first + i, &news);
-    }
-}
-
-static void remote_end(struct remote *remote)
-{
-    if (remote->ended) return;
-    remote->ended = true;
-    uv_poll_stop(&remote->poll);
-    run_less(remote->run);
-}
-
-static void remote_done(struct remote *remote, const struct courier_frame *frame)
-{
-    struct run *run = remote->run;
-    struct world *world = run->spec->world;
-    (void)frame;
-    for (uint32_t i = 0; i < world_host_ranks(world, remote->host); i++) {
-        if (run->phase != RUNNING || rank_done(run, world_first(world, remote->host) + i)) continue;
-        run->place = remote->host;
-        run_fail(run, NO_RANK, NULL, mem_strdup("ended before its work was done"));
-    }
-    remote_end(remote);
-}
-
-static void on_remote(uv_poll_t *poll, int status, int events)
-{
-    static void (*const take[])(struct remote *, const struct courier_frame *) = {
-        [FRAME_MESSAGE] = remote_message, [FRAME_ERROR] = remote_error,
-        [FRAME_FAILED] = remote_failed,   [FRAME_STATUS] = remote_status,
-        [FRAME_DONE] = remote_done,
-    };
-    struct remote *remote = poll->data;
-    struct run *run = remote->run;
-    struct courier_frame frame;
-    int got = 0;
-    (void)status, (void)events;
-    while (!remote->ended && (got = courier_recv(remote->courier, &frame)) > 0) {
-        const struct courier_head *head = &frame.head;
-        bool known = head->kind < sizeof take / sizeof *take && take[head->kind];
-        bool own =
-            head->rank == NO_RANK || head->kind == FRAME_DONE ||
-            (head->rank < run->nranks && world_host(run->spec->world, head->rank) == remote->host);
-        if (known && own) take[head->kind](remote, &frame);
-        if (head->kind == FRAME_MESSAGE || head->kind == FRAME_STATUS) continue;
-        run->moved_ms = run_now(run);
-    }
-    if (got >= 0) return;
-    if (run->phase == RUNNING) run->place = remote->host;
-    run_fail(run, NO_RANK, NULL,
-             mem_printf("is lost: its connection says \"%s\"", strerror(errno)));
-    remote_end(remote);
-}
-
-/* An agent: what its launcher wants. */
-static void on_up(uv_poll_t *poll, int status, int events)
-{
-    struct run *run = poll->data;
-    struct courier_frame frame;
-    int got;
-    (void)status, (void)events;
-    while ((got = courier_recv(run->spec->uplink, &frame)) > 0) {
-        if (frame.head.kind == FRAME_MEETING) {
-            char *where = mem_printf("%.*s", (int)frame.head.bytes, (const char *)frame.data);
-            world_set_meeting(run->spec->world, where);
-            free(where);
-        } else if (frame.head.kind == FRAME_ABORT) {
-            struct proc *proc = proc_of(run, frame.head.rank);
-            run->obeys = true;
-            run_fail(run, NO_RANK, NULL, mem_strdup("was told to end"));
-            if (proc) proc_kill(proc); /* it would not notice */
-        }
-    }
-    if (got == 0) return;
-    uv_poll_stop(poll);
-    run->obeys = true; /* nobody is there to be told anything */
-    run_fail(run, NO_RANK, NULL, mem_strdup("lost its launcher"));
-}
-
-static int remotes_start(struct run *run, struct err *err)
-{
-    struct hosts *hosts = run->spec->hosts;
-    for (uint32_t i = 0; i < run->nremotes; i++) {
-        struct remote *remote = &run->remotes[i];
-        struct pack pack = {0};
-        job_pack(&pack, run->spec, remote->host);
-        struct courier_head head = {.kind = FRAME_JOB, .bytes = pack.used};
-        int rc = courier_send(remote->courier, &head, pack.data, PATIENCE_MS) ? -errno : 0;
-        pack_release(&pack);
-        if (!rc) rc = uv_poll_init(run->loop, &remote->poll, remote->courier->fd);
-        remote->poll.data = remote;
-        if (!rc) rc = uv_poll_start(&remote->poll, UV_READABLE, on_remote);
-        if (rc)
-            return err_add(err, ERR_FAILED, "host %s cannot be reached: %s",
-                           hosts_name(hosts, remote->host), uv_strerror(rc));
-        remote->ended = false;
-        run->nalive++;
-    }
-    return 0;
-}
-
-static int up_start(struct run *run, struct err *err)
-{
-    int rc = uv_poll_init(run->loop, &run->up, run->spec->uplink->fd);
-    run->up.data = run;
-    if (!rc) rc = uv_poll_start(&run->up, UV_READABLE, on_up);
-    if (rc) return err_add(err, ERR_FAILED, "cannot listen to the launcher: %s", uv_strerror(rc));
-    on_up(&run->up, 0, UV_READABLE); /* frames that came behind the job */
-    return 0;
 }
 
 /* ---- starting ------------------------------------------------------------------------------- */
@@ -882,12 +632,7 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     run->first = world_first(spec->world, host);
     run->nlocal = world_host_ranks(spec->world, host);
     run->nprocs = one ? 1 : run->nlocal;
-    run->nremotes = spec->hosts ? hosts_count(spec->hosts) - 1 : 0;
-    run->remotes = mem_calloc(run->nremotes + 1, sizeof *run->remotes);
-    for (uint32_t i = 0; i < run->nremotes; i++) {
-        run->remotes[i] = (struct remote){
-            .run = run, .courier = hosts_courier(spec->hosts, i + 1), .host = i + 1, .ended = true};
-    }
+    far_open(run);
     run->chatter = -1;
     if (spec->wrapper) run->fars = mem_calloc(run->nranks, sizeof *run->fars);
     for (uint32_t r = 0; spec->wrapper && r < run->nranks; r++)
@@ -964,12 +709,7 @@ static int run_finish(struct run *run, struct err *err)
     for (uint32_t r = 0; run->fars && r < run->nranks; r++) {
         if (run->fars[r].fd >= 0) close(run->fars[r].fd);
     }
-    for (uint32_t i = 0; i < run->nremotes; i++) {
-        if (run->remotes[i].ended) continue;
-        err_add(err, ERR_FAILED, "host %s did not end its ranks",
-                hosts_name(run->spec->hosts, run->remotes[i].host));
-    }
-    free(run->remotes);
+    far_close(run, err);
     uv_loop_close(run->loop);
     free(run->fars);
     free(run->verb);
@@ -1034,9 +774,9 @@ int launch_run(const struct launch_spec *spec, struct err *err)
             run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
         }
     }
-    if (spec->hosts && !start.count && remotes_start(&run, &start))
+    if (spec->hosts && !start.count && far_start(&run, &start))
         run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
-    if (spec->uplink && up_start(&run, &start))
+    if (spec->uplink && far_listen_up(&run, &start))
         run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
     err_release(&start);
     if (!run.nalive) { /* not even one could be started */
