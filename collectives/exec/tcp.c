@@ -490,6 +490,25 @@ static void on_guest(uv_poll_t *poll, int status, int events)
     }
 }
 
+/* One connection; the watcher sees meanwhile for whom this rank waits. */
+static int connect_peer(struct net *net, uint32_t peer, struct err *err)
+{
+    struct rank *rk = net->rk;
+    const struct rank_card *card = &world_status(rk->world, peer)->card;
+    for (int second = 1;; second++) {
+        struct err said = ERR_INIT;
+        int fd = sock_connect(card->address, net->address, 1, &said);
+        if (fd >= 0 || second == CONNECT_S) {
+            rank_goes_on(rk);
+            err_move(err, &said);
+            return fd;
+        }
+        err_release(&said);
+        rank_waits(rk, 0, WAIT_CONNECTION, (int32_t)peer, 0);
+        rank_beat(rk);
+    }
+}
+
 /* The connections to a higher rank are made from here, those to a lower one come. */
 static int connect_pair(struct net *net, uint32_t peer, struct err *err)
 {
@@ -499,7 +518,7 @@ static int connect_pair(struct net *net, uint32_t peer, struct err *err)
     for (uint32_t i = 0; i < net->nconns && rk->rank < peer; i++) {
         if (pair[i]) continue;
         struct sock_hello hello = {.purpose = SOCK_DATA, .rank = rk->rank, .number = i};
-        int fd = sock_connect(card->address, net->address, CONNECT_S, err);
+        int fd = connect_peer(net, peer, err);
         if (fd >= 0) pair[i] = conn_new(net, fd, peer, i);
         if (fd < 0 || sock_hello_send(fd, world_token(rk->world), &hello, HELLO_S, err))
             return err_add(err, ERR_FAILED, "rank %u cannot reach rank %u at %s", rk->rank, peer,
