@@ -6,6 +6,7 @@ with what the options say; a busy machine only makes them longer, so the best of
 Usage: test_relay.py PROGRAM [--via LIBRARY] [unittest arguments]"""
 
 import errno
+import functools
 import os
 import socket
 import subprocess
@@ -47,6 +48,19 @@ def send(connection, data):
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
+
+
+def patient(test):
+    """A busy machine makes transfers longer, so what takes too long may try again, twice."""
+    @functools.wraps(test)
+    def attempts(self):
+        for left in (2, 1, 0):
+            try:
+                return test(self)
+            except AssertionError:
+                if not left:
+                    raise
+    return attempts
 
 
 class Case(unittest.TestCase):
@@ -98,6 +112,7 @@ class Links(Case):
         self.assertEqual(len(read_all(far)[0]), size)
         return time.monotonic() - start
 
+    @patient
     def test_rate(self):
         size = 1 << 20
         for rate_Mbps in [40, 80]:
@@ -106,6 +121,7 @@ class Links(Case):
             self.assertGreaterEqual(best, said)
             self.assertLess(best, 1.1 * said)
 
+    @patient
     def test_connections_share_a_link(self):
         """Two at once take twice as long, and about the same share each."""
         addresses, listeners = self.relay("--rate", "80Mb/s")
@@ -125,6 +141,7 @@ class Links(Case):
         self.assertGreater(done[1], 0.95 * said)
         self.assertGreater(done[0], 0.6 * done[1])
 
+    @patient
     def test_directions_do_not_share(self):
         near, far = self.ends("--rate", "80Mb/s")
         start = time.monotonic()
@@ -139,6 +156,7 @@ class Links(Case):
         near.recv(1)
         return time.monotonic() - start
 
+    @patient
     def test_delay(self):
         for delay_us in [2000, 10000]:
             near, far = self.ends("--delay-us", str(delay_us))
@@ -146,6 +164,7 @@ class Links(Case):
             self.assertGreaterEqual(min(trips), 2e-6 * delay_us)
             self.assertLess(min(trips), 2.2e-6 * delay_us)
 
+    @patient
     def test_settings_of_a_pair(self):
         """Before the first pair for all, behind a pair for it alone."""
         addresses, listeners = self.relay("--delay-us", "4000", pairs=2)
@@ -185,6 +204,7 @@ class Links(Case):
         self.assertTrue(fault is None and len(seen) == sent)
         self.assertTrue(seen == (data * (sent // CHUNK + 1))[:sent])
 
+    @patient
     def test_a_slow_connection_does_not_stop_another(self):
         addresses, listeners = self.relay("--window", "64K")
         slow, _ = self.connect(addresses[0], listeners[0])
@@ -279,6 +299,7 @@ class Faults(Case):
             with self.assertRaises(TimeoutError):
                 end.recv(1)
 
+    @patient
     def test_stall_for_a_time(self):
         near, far = self.ends("--fault", "stall@1000:0.3")
         start = time.monotonic()
@@ -288,6 +309,7 @@ class Faults(Case):
         self.assertTrue(read_all(far)[0] == self.DATA[1000:])
         self.assertGreaterEqual(time.monotonic() - start, 0.3)
 
+    @patient
     def test_delay(self):
         near, far = self.ends("--fault", "delay@1000:0.3")
         start = time.monotonic()
@@ -353,6 +375,7 @@ for port in sys.argv[1:]:
                               capture_output=True, timeout=30, check=True)
         return [line.split() for line in done.stdout.splitlines()]
 
+    @patient
     def test_targets(self):
         """Each connection reaches its target, late by the delay; a closed port is refused."""
         ports = []
