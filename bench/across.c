@@ -139,6 +139,7 @@ int across_copies(struct across *across, const struct foreign *foreign, struct r
         err_add(err, ERR_USAGE,
                 "--ranks %llu: %s has started %u copies, one per rank; leave --ranks out",
                 (unsigned long long)request->nranks, foreign->name, foreign->size);
+    launch_block_signals(); /* as in across_open */
     across->hosts = foreign_gather(foreign, argv, across_patience_s(request), err);
     if (!across->hosts) return -1;
     struct host_list *list = &across->list;
@@ -161,6 +162,7 @@ int across_open(struct across *across, const struct request *request, struct err
         .iface = request->iface ? request->iface : "",
         .timeout_s = across_patience_s(request),
     };
+    launch_block_signals(); /* hosts_open looks for them, launch_run takes them */
     across->hosts = hosts_open(&spec, err);
     return across->hosts ? 0 : -1;
 }

@@ -339,7 +339,6 @@ static int run_request(struct request *request, struct opts *opts, const struct 
     while (argv[setting.argc])
         setting.argc++;
     setting.words = rank_words(coll, argv, setting.argc);
-    launch_block_signals();
     int bad = foreign->name ? across_copies(&across, foreign, request, opts, argv, err)
                             : across_read(&across, request, opts, err);
     if (!bad && !fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
