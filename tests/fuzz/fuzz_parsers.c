@@ -25,36 +25,13 @@
 #include "sched/copy.h"
 #include "sched/msccl.h"
 #include "sched/verify.h"
+#include "tests/fuzz/fuzz.h"
 #include "train/model.h"
 
 enum { HANG_S = 20 }; /* an input that takes longer is a fault */
 
-struct request {
-    uint64_t seed, only;
-    double time_s;
-};
-
-static const struct opts_row options[] = {
-    {.name = "seconds",
-     .type = OPTS_TIME_S,
-     .offset = offsetof(struct request, time_s),
-     .value = "3",
-     .plain_seconds = true,
-     .arg = "TIME",
-     .help = "how long"},
-    {.name = "seed",
-     .type = OPTS_UINT,
-     .offset = offsetof(struct request, seed),
-     .value = "1",
-     .arg = "N",
-     .help = "start of the random numbers"},
-    {.name = "only",
-     .type = OPTS_UINT,
-     .offset = offsetof(struct request, only),
-     .arg = "N",
-     .help = "this iteration alone; its input is written to stdout"},
-    {.name = NULL},
-};
+static const struct opts_row options[] =
+    FUZZ_OPTIONS("this iteration alone; its input is written to stdout");
 
 /* ---- seeds ---- */
 

@@ -27,6 +27,7 @@
 #include "exec/launch.h"
 #include "exec/sock.h"
 #include "exec/transport.h"
+#include "tests/fuzz/fuzz.h"
 
 enum {
     HANG_S = 20, /* a rank that takes longer is at fault */
@@ -38,32 +39,8 @@ enum {
     MOST_FRAMES = 24,
 };
 
-struct request {
-    uint64_t seed, only;
-    double time_s;
-};
-
-static const struct opts_row options[] = {
-    {.name = "seconds",
-     .type = OPTS_TIME_S,
-     .offset = offsetof(struct request, time_s),
-     .value = "3",
-     .plain_seconds = true,
-     .arg = "TIME",
-     .help = "how long"},
-    {.name = "seed",
-     .type = OPTS_UINT,
-     .offset = offsetof(struct request, seed),
-     .value = "1",
-     .arg = "N",
-     .help = "start of the random numbers"},
-    {.name = "only",
-     .type = OPTS_UINT,
-     .offset = offsetof(struct request, only),
-     .arg = "N",
-     .help = "this iteration alone, with what the rank said"},
-    {.name = NULL},
-};
+static const struct opts_row options[] =
+    FUZZ_OPTIONS("this iteration alone, with what the rank said");
 
 /* What both processes know. */
 struct board {
