@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,14 +133,20 @@ static uint32_t count_sharers(const struct rank *rk)
     return most;
 }
 
-int device_open(struct rank *rk, size_t bytes, struct err *err)
+/* What CUDA is to find at its first call: hardware queues for exec_copy.c's lanes; and kernels
+ * loaded at once, since loading one may wait for those that run, and they may wait for a peer. */
+static void set_environment(void)
 {
-    int devices;
-    const char *why;
-    /* Before the first call: hardware queues for exec_copy.c's lanes; and kernels loaded at once,
-     * since loading one may wait for those that run, and they may wait for a peer. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+int device_open(struct rank *rk, size_t bytes, struct err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* ranks may be threads of one process */
+    int devices;
+    const char *why;
+    pthread_once(&once, set_environment);
     const struct gpu *gpu = gpu_devices(&devices, &why);
     if (!gpu) return err_add(err, ERR_USAGE, "%s", why);
     struct device *device = rk->device = mem_calloc(1, sizeof *device);

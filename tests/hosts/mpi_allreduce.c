@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Times MPI_Allreduce as a user's program calls it, for comparison over test hosts: see mpich.py.
+ * Times MPI_Allreduce as a user's program calls it, for comparison over test hosts: see versus.py.
  * A sample is one operation that follows another at once; its time is the largest over the ranks.
  *
  *     mpi_allreduce SAMPLES BYTES...      one line per size: bytes, least and median us, wrong
