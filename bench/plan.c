@@ -42,6 +42,13 @@ static void add_channels(const struct plan *plan, struct plan_row *row)
     }
 }
 
+static enum algo_reach reach_of(const struct plan *plan)
+{
+    if (transport_table()[plan->transport]->join)
+        return plan->nhosts && plan->nranks > plan->nhosts ? ALGO_HOSTS : ALGO_NETWORK;
+    return plan->shared ? ALGO_SHARED : ALGO_PRIVATE;
+}
+
 static void choose_algo(const struct plan *plan, struct plan_row *row)
 {
     int32_t number = plan->algos[row->algo_at];
@@ -49,7 +56,7 @@ static void choose_algo(const struct plan *plan, struct plan_row *row)
     if (number == PLAN_ALGO_DRAWN) {
         row->choice = (struct algo_choice){algo_drawn(), 1, 1};
     } else if (number == PLAN_ALGO_AUTO) {
-        row->choice = algo_auto(plan->coll, plan->nranks, row->bytes, plan->shared);
+        row->choice = algo_auto(plan->coll, plan->nranks, row->bytes, reach_of(plan));
     } else {
         const struct algo *algo = &algo_table(&nalgos)[number];
         row->choice = (struct algo_choice){algo, algo->channels, 1};

@@ -150,7 +150,8 @@ class Ends(Case):
         for rank, peer, more in [(0, 1, []), (3, 0, []), (1, 0, THREADS)]:
             with self.subTest(rank=rank, more=more):
                 run = self.run_bad(1, "allreduce", "--transport", "tcp", "--ranks", "4",
-                                   "--size", "64K", "-n", "100000", "--timeout", "10", *more,
+                                   "--algo", "ring", "--size", "64K", "-n", "100000",
+                                   "--timeout", "10", *more,
                                    env={"COLLBENCH_FAULT": f"drop:{rank}:20"})
                 where = r"\(127\.0\.0\.1:\d+\) is lost: "
                 here, there = (f"rank {a}: the connection to rank {b} {where}"

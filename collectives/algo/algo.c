@@ -271,13 +271,26 @@ struct sched *algo_build(const struct algo *algo, const struct algo_args *args, 
 
 /* ---- auto ---- */
 
-/* A row holds for calls of at most `most` bytes on at most `ranks` ranks with such buffers; the
- * first that fits is taken. Set by results/choose.py from measurements of 2, 4 and 8 ranks on 2
- * cores with shared memory; among equals the one that was there before; more than 8 ranks by the
- * number of messages. */
+/* A row holds for calls of at most `most` bytes on at most `ranks` ranks (POWERS: on powers of two)
+ * that reach each other so; the first that fits is taken. SHARED and PRIVATE are set by
+ * results/choose.py from measurements of 2, 4 and 8 ranks on 2 cores with shared memory; among
+ * equals the one that was there before; more than 8 ranks by the number of messages. NET and HOSTS
+ * are for networks, where a message costs more than in memory and a link carries one at a time:
+ * from Thakur, Rabenseifner, Gropp 2005, and measured on 4 hosts with links of 1 Gbit/s. */
+enum {
+    SHARED = 1 << ALGO_SHARED,
+    PRIVATE = 1 << ALGO_PRIVATE,
+    MEMORY = SHARED | PRIVATE,
+    FLAT = 1 << ALGO_NETWORK,
+    HOSTS = 1 << ALGO_HOSTS,
+    NET = FLAT | HOSTS,
+    ANY = MEMORY | NET,
+    POWERS = 0, /* of .ranks */
+};
+
 struct range_row {
     enum coll_id coll;
-    enum { ANY, SHARED, PRIVATE } buffers;
+    unsigned reach; /* bit per enum algo_reach */
     uint32_t ranks;
     size_t most;
     const char *algo;
@@ -287,7 +300,7 @@ struct range_row {
 static const struct range_row ranges[] = {
     {COLL_ALLREDUCE, PRIVATE, 2, 128 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, SHARED, 2, 2 << 10, "oneshot", 1, 1},
-    {COLL_ALLREDUCE, ANY, 2, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, MEMORY, 2, SIZE_MAX, "twoshot", 1, 1},
     {COLL_ALLREDUCE, PRIVATE, 16, 16 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, SHARED, 16, 8 << 10, "oneshot", 1, 1},
     {COLL_ALLREDUCE, SHARED, 64, SIZE_MAX, "twoshot", 1, 1},
@@ -296,36 +309,61 @@ static const struct range_row ranges[] = {
     {COLL_ALLREDUCE, PRIVATE, 64, 64 << 10, "twoshot", 1, 1},
     {COLL_ALLREDUCE, PRIVATE, 64, 256 << 10, "halving_doubling", 1, 1},
     {COLL_ALLREDUCE, PRIVATE, 64, SIZE_MAX, "tree", 2, 1},
-    {COLL_ALLREDUCE, ANY, UINT32_MAX, 64 << 10, "tree", 2, 1},
-    {COLL_ALLREDUCE, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
-    {COLL_ALLGATHER, ANY, 2, SIZE_MAX, "recursive_doubling", 1, 1},
+    {COLL_ALLREDUCE, MEMORY, UINT32_MAX, 64 << 10, "tree", 2, 1},
+    {COLL_ALLREDUCE, MEMORY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLREDUCE, NET, UINT32_MAX, 16 << 10, "recursive_doubling", 1, 1},
+    {COLL_ALLREDUCE, NET, POWERS, SIZE_MAX, "halving_doubling", 1, 1},
+    {COLL_ALLREDUCE, HOSTS, UINT32_MAX, SIZE_MAX, "hierarchical", 1, 1},
+    {COLL_ALLREDUCE, FLAT, 16, SIZE_MAX, "twoshot", 1, 1},
+    {COLL_ALLREDUCE, NET, UINT32_MAX, 256 << 10, "halving_doubling", 1, 1},
+    {COLL_ALLREDUCE, NET, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLGATHER, MEMORY, 2, SIZE_MAX, "recursive_doubling", 1, 1},
     {COLL_ALLGATHER, SHARED, 64, SIZE_MAX, "direct", 1, 1},
     {COLL_ALLGATHER, PRIVATE, 4, SIZE_MAX, "direct", 1, 1},
     {COLL_ALLGATHER, PRIVATE, 64, 256 << 10, "direct", 1, 1},
-    {COLL_ALLGATHER, ANY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
-    {COLL_ALLGATHER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
-    {COLL_REDUCE_SCATTER, ANY, 2, SIZE_MAX, "ring", 1, 1},
-    {COLL_REDUCE_SCATTER, ANY, 64, SIZE_MAX, "direct", 1, 1},
-    {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
-    {COLL_REDUCE_SCATTER, ANY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
-    {COLL_ALLTOALL, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLGATHER, MEMORY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
+    {COLL_ALLGATHER, MEMORY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLGATHER, NET, POWERS, SIZE_MAX, "recursive_doubling", 1, 1},
+    {COLL_ALLGATHER, NET, UINT32_MAX, 64 << 10, "bruck", 1, 1},
+    {COLL_ALLGATHER, FLAT, 16, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLGATHER, NET, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, MEMORY, 2, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, MEMORY, 64, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE_SCATTER, MEMORY, UINT32_MAX, 64 << 10, "bruck", 1, 1},
+    {COLL_REDUCE_SCATTER, MEMORY, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_REDUCE_SCATTER, NET, POWERS, SIZE_MAX, "recursive_halving", 1, 1},
+    {COLL_REDUCE_SCATTER, NET, UINT32_MAX, 64 << 10, "bruck", 1, 1},
+    {COLL_REDUCE_SCATTER, FLAT, 16, SIZE_MAX, "direct", 1, 1},
+    {COLL_REDUCE_SCATTER, NET, UINT32_MAX, SIZE_MAX, "ring", 1, 1},
+    {COLL_ALLTOALL, MEMORY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLTOALL, NET, 8, SIZE_MAX, "direct", 1, 1},
+    {COLL_ALLTOALL, NET, UINT32_MAX, 2 << 10, "bruck", 1, 1},
+    {COLL_ALLTOALL, NET, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
     {COLL_BROADCAST, PRIVATE, 2, SIZE_MAX, "chain", 1, 1},
     {COLL_BROADCAST, SHARED, 2, 64 << 10, "chain", 1, 1},
-    {COLL_BROADCAST, ANY, 4, 16 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, MEMORY, 4, 16 << 10, "binomial", 1, 1},
     {COLL_BROADCAST, PRIVATE, 8, 256 << 10, "chain", 1, 1},
     {COLL_BROADCAST, SHARED, 4, 256 << 10, "chain", 1, 1},
     {COLL_BROADCAST, SHARED, 8, 16 << 10, "chain", 1, 1},
-    {COLL_BROADCAST, ANY, 8, SIZE_MAX, "chain", 1, 4},
-    {COLL_BROADCAST, ANY, UINT32_MAX, 256 << 10, "binomial", 1, 1},
-    {COLL_BROADCAST, ANY, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
-    {COLL_REDUCE, ANY, 2, SIZE_MAX, "direct", 1, 1},
+    {COLL_BROADCAST, MEMORY, 8, SIZE_MAX, "chain", 1, 4},
+    {COLL_BROADCAST, MEMORY, UINT32_MAX, 256 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, MEMORY, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
+    {COLL_BROADCAST, NET, UINT32_MAX, 32 << 10, "binomial", 1, 1},
+    {COLL_BROADCAST, NET, 16, SIZE_MAX, "chain", 1, 1},
+    {COLL_BROADCAST, NET, UINT32_MAX, 1 << 20, "scatter_allgather", 1, 1},
+    {COLL_BROADCAST, NET, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
+    {COLL_REDUCE, MEMORY, 2, SIZE_MAX, "direct", 1, 1},
     {COLL_REDUCE, SHARED, 4, 32 << 10, "binomial", 1, 1},
     {COLL_REDUCE, SHARED, 8, 16 << 10, "binomial", 1, 1},
     {COLL_REDUCE, SHARED, 64, SIZE_MAX, "direct", 1, 1},
     {COLL_REDUCE, PRIVATE, 4, SIZE_MAX, "binomial", 1, 1},
     {COLL_REDUCE, PRIVATE, 8, 16 << 10, "binomial", 1, 1},
     {COLL_REDUCE, PRIVATE, 8, 256 << 10, "chain", 1, 1},
-    {COLL_REDUCE, ANY, UINT32_MAX, SIZE_MAX, "binomial", 1, 1},
+    {COLL_REDUCE, MEMORY, UINT32_MAX, SIZE_MAX, "binomial", 1, 1},
+    {COLL_REDUCE, NET, UINT32_MAX, 32 << 10, "binomial", 1, 1},
+    {COLL_REDUCE, NET, 16, SIZE_MAX, "chain", 1, 1},
+    {COLL_REDUCE, NET, UINT32_MAX, 1 << 20, "reduce_scatter_gather", 1, 1},
+    {COLL_REDUCE, NET, UINT32_MAX, SIZE_MAX, "chain", 1, 4},
     {COLL_GATHER, ANY, 4, SIZE_MAX, "direct", 1, 1},
     {COLL_GATHER, ANY, UINT32_MAX, 4 << 10, "binomial", 1, 1},
     {COLL_GATHER, ANY, UINT32_MAX, SIZE_MAX, "direct", 1, 1},
@@ -336,16 +374,16 @@ static const struct range_row ranges[] = {
 };
 
 static bool holds(const struct range_row *row, enum coll_id coll, uint32_t nranks, size_t size,
-                  bool shared)
+                  enum algo_reach reach)
 {
-    bool kind = row->buffers == ANY || (row->buffers == SHARED) == shared;
-    return row->coll == coll && kind && nranks <= row->ranks && size <= row->most;
+    bool ranks = row->ranks == POWERS ? (nranks & (nranks - 1)) == 0 : nranks <= row->ranks;
+    return row->coll == coll && row->reach >> reach & 1 && ranks && size <= row->most;
 }
 
-struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size, bool shared)
+struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size, enum algo_reach reach)
 {
     const struct range_row *row = ranges;
-    while (!holds(row, coll, nranks, size, shared)) {
+    while (!holds(row, coll, nranks, size, reach)) {
         row++; /* the last row of each collective holds for all */
     }
     struct err none = ERR_INIT;

@@ -60,6 +60,11 @@ struct algo_choice {
     uint32_t channels, parts;
 };
 
-/* The best row for a call of `size` bytes (S) on `nranks` ranks with buffers that peers can map
- * (`shared`) or not: from the ranges of the table in algo.c. Cannot fail for a valid collective. */
-struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size, bool shared);
+/* How ranks reach each other: in memory, with buffers that peers can map or not; over a network; or
+ * over a network between hosts with several ranks each. */
+enum algo_reach { ALGO_SHARED, ALGO_PRIVATE, ALGO_NETWORK, ALGO_HOSTS };
+
+/* The best row for a call of `size` bytes (S) on `nranks` ranks: from the ranges of the table in
+ * algo.c. Cannot fail for a valid collective. */
+struct algo_choice algo_auto(enum coll_id coll, uint32_t nranks, size_t size,
+                             enum algo_reach reach);

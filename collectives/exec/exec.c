@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "exec/engine.h"
 
-enum { NETWORK_WAIT_US = 1000 };
-
 /* ---- running ---- */
 
 uint32_t exec_most_lanes(const struct exec *exec)
@@ -67,23 +65,13 @@ void exec_run(struct exec *exec)
     exec_wait(exec);
 }
 
-/* A network tells when something has come: there nobody sleeps, or yields, longer than that. */
-static void pause_in(struct exec *exec, struct waiter *waiter)
-{
-    if (exec->transport->wait && waiter_is_slow(waiter)) {
-        rank_beat(exec->rank);
-        exec->transport->wait(exec->transport_state, NETWORK_WAIT_US);
-    } else {
-        waiter_pause(waiter, exec->rank);
-    }
-}
-
 void exec_wait(struct exec *exec)
 {
     bool reported = false;
-    for (struct waiter waiter = {0}; !exec_progress(exec); pause_in(exec, &waiter)) {
+    const struct waiter fresh = {.sleep = exec->transport->wait, .with = exec->transport_state};
+    for (struct waiter waiter = fresh; !exec_progress(exec); waiter_pause(&waiter, exec->rank)) {
         if (exec->moved) {
-            waiter = (struct waiter){0};
+            waiter = fresh;
         } else if (waiter_is_slow(&waiter)) {
             exec->transport->engine->report(exec);
             reported = true;

@@ -7,6 +7,9 @@
  *   room, post: slot n mod d --- DATA (wire, n, bytes) ------------->  slot n mod d: peek
  *   released, room           <-- CREDIT (wire, messages released) ---  release
  *
+ * Credits ride with data to the same peer; alone they go only when half of the room is owed, and
+ * the wire has so many slots more: with them the sender always has the room that was asked for.
+ *
  * A rank's loop (libuv) lives in rk->net, so that ranks can be threads. Every number that comes
  * from the network is checked against what the wire expects. */
 #include <errno.h>
@@ -89,10 +92,12 @@ struct tcp_wire {
     struct tcp_state *state;
     uint32_t id, theirs; /* number here; at the peer, UINT32_MAX: it has not opened yet */
     uint32_t world_peer, tag, channel;
+    uint32_t patience;
     bool sends, credit_due;
     uint8_t *slots;
     size_t stride;           /* from slot to slot */
-    uint64_t released;       /* sender: that the peer has released; receiver: told it */
+    uint64_t released;       /* messages that the receiver has released */
+    uint64_t told;           /* receiver: .. and has told the sender of */
     struct arrival *arrived; /* receiver: by slot */
     struct tcp_wire *next_due;
 };
@@ -222,20 +227,33 @@ static void conn_flush(struct conn *conn)
     conn_watch(conn);
 }
 
-static void tell_credits(struct net *net)
+/* Releases that a receiver may keep to itself, plus 1, on a wire with so many messages of room. */
+static uint32_t patience(uint32_t depth)
 {
-    for (struct tcp_wire *w = net->due; w; w = w->next_due) {
-        struct frame frame = {.kind = FRAME_CREDIT, .wire = w->theirs, .number = w->released};
-        conn_queue(net->pairs[w->world_peer][0], &frame, NULL, &w->state->unsent);
-        w->credit_due = false;
-    }
-    net->due = NULL;
+    return (depth + 1) / 2;
 }
 
-/* Sends what is new; what a socket did not take goes on when the loop sees room. */
-static void net_flush(struct net *net)
+static void tell_credits(struct net *net, bool all)
 {
-    tell_credits(net);
+    for (struct tcp_wire **link = &net->due, *w; (w = *link);) {
+        struct conn *conn = net->pairs[w->world_peer][0];
+        if (!all && !conn->dirty && w->released - w->told < w->patience) {
+            link = &w->next_due;
+            continue;
+        }
+        struct frame frame = {.kind = FRAME_CREDIT, .wire = w->theirs, .number = w->released};
+        conn_queue(conn, &frame, NULL, &w->state->unsent);
+        w->told = w->released;
+        w->credit_due = false;
+        *link = w->next_due;
+    }
+}
+
+/* Sends what is new; what a socket did not take goes on when the loop sees room. `all`: every
+ * credit, too, since nobody may come to send it later. */
+static void net_flush(struct net *net, bool all)
+{
+    tell_credits(net, all);
     while (net->dirty) {
         struct conn *conn = net->dirty;
         net->dirty = conn->next_dirty;
@@ -532,7 +550,7 @@ static int connect_pair(struct net *net, uint32_t peer, struct err *err)
 static void turn(struct net *net, uint32_t peer)
 {
     struct rank *rk = net->rk;
-    net_flush(net);
+    net_flush(net, true);
     rank_beat(rk);
     rank_waits(rk, 0, WAIT_CONNECTION, (int32_t)peer, 0);
     struct pollfd one = {.fd = uv_backend_fd(&net->loop), .events = POLLIN};
@@ -693,14 +711,14 @@ static bool tcp_released(struct wire *wire, uint64_t number)
 static bool tcp_idle(void *opened)
 {
     struct tcp_state *state = opened;
-    net_flush(state->net);
+    net_flush(state->net, false);
     return state->unsent == 0;
 }
 
 static void tcp_poll(void *opened)
 {
     struct tcp_state *state = opened;
-    net_flush(state->net);
+    net_flush(state->net, false);
     uv_run(&state->net->loop, UV_RUN_NOWAIT);
 }
 
@@ -709,11 +727,16 @@ static void tcp_wait(void *opened, uint32_t us)
     struct tcp_state *state = opened;
     struct pollfd one = {.fd = uv_backend_fd(&state->net->loop), .events = POLLIN};
     struct timespec most = {.tv_nsec = (long)us * 1000};
-    net_flush(state->net);
+    net_flush(state->net, false);
     ppoll(&one, 1, &most, NULL);
 }
 
 /* ---- handles ---- */
+
+static uint32_t slots_of(uint32_t depth)
+{
+    return depth + patience(depth) - 1;
+}
 
 static void wire_open(struct tcp_wire *w, struct tcp_state *state, const struct wire_spec *spec,
                       const struct lwire *lwire)
@@ -728,7 +751,7 @@ static void wire_open(struct tcp_wire *w, struct tcp_state *state, const struct 
     }
     net->wires[id] = w;
     *w = (struct tcp_wire){.wire = {.peer = lwire->peer,
-                                    .depth = spec->depth,
+                                    .depth = slots_of(spec->depth),
                                     .mode = WIRE_STAGED,
                                     .slot_bytes = spec->slot_bytes},
                            .net = net,
@@ -738,6 +761,7 @@ static void wire_open(struct tcp_wire *w, struct tcp_state *state, const struct 
                            .world_peer = spec->group ? spec->group[lwire->peer] : lwire->peer,
                            .tag = spec->tag,
                            .channel = lwire->channel,
+                           .patience = patience(spec->depth),
                            .sends = lwire->send,
                            .slots = w->slots,
                            .stride = w->stride,
@@ -798,14 +822,14 @@ static int tcp_open(const struct wire_spec *spec, struct wire **wires, struct wi
     *opened = state;
     state->net = net;
     state->wires = mem_calloc(spec->nwires, sizeof *state->wires);
-    size_t stride = spec->slot_bytes / LINE * LINE + LINE,
-           slots = (size_t)spec->nwires * spec->depth;
+    size_t stride = spec->slot_bytes / LINE * LINE + LINE, depth = slots_of(spec->depth),
+           slots = spec->nwires * depth;
     state->slots = mem_calloc(slots, stride);
     state->arrived = mem_calloc(slots, sizeof *state->arrived);
     for (uint32_t i = 0; i < spec->nwires; i++) {
         state->wires[i].stride = stride;
-        state->wires[i].slots = state->slots + i * spec->depth * stride;
-        state->wires[i].arrived = state->arrived + i * spec->depth;
+        state->wires[i].slots = state->slots + i * depth * stride;
+        state->wires[i].arrived = state->arrived + i * depth;
         wire_open(&state->wires[i], state, spec, &spec->wires[i]);
         wires[i] = &state->wires[i].wire;
         state->nwires++;

@@ -50,7 +50,9 @@ enum {
     YIELD_NS = 5000000,        /* yielding lasts this long, then sleeping begins */
     CROWDED_YIELD_NS = 20000000,
     SLEEP_NS = 50000,
-    MOST_ROUNDS = 32, /* of a barrier */
+    WOKEN_YIELD_NS = 200000, /* the same for who is woken when there is something to do, */
+    WOKEN_US = 1000,         /* .. and its longest sleep */
+    MOST_ROUNDS = 32,        /* of a barrier */
 };
 
 static const uint64_t world_magic = 0x31646c726f776263; /* "cbworld1" */
@@ -704,8 +706,11 @@ void waiter_pause_slow(struct waiter *waiter, struct rank *rk)
         waiter->since_ns = now;
         if (waiter->spins < SLOW_POLLS) waiter->spins = SLOW_POLLS;
     }
-    if (now - waiter->since_ns < (rk->crowded ? CROWDED_YIELD_NS : YIELD_NS)) {
+    uint64_t patience_ns = rk->crowded ? CROWDED_YIELD_NS : YIELD_NS;
+    if (now - waiter->since_ns < (waiter->sleep ? WOKEN_YIELD_NS : patience_ns)) {
         sched_yield();
+    } else if (waiter->sleep) {
+        waiter->sleep(waiter->with, WOKEN_US);
     } else {
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }

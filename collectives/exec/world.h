@@ -217,6 +217,8 @@ static inline void rank_goes_on(struct rank *rk)
 struct waiter {
     uint32_t spins;    /* pauses so far; stays at the number where yielding begins */
     uint64_t since_ns; /* when yielding began, 0: not yet */
+    void (*sleep)(void *with, uint32_t us); /* for who can be woken; NULL: just sleeps */
+    void *with;
 };
 void waiter_pause_slow(struct waiter *waiter, struct rank *rk);
 

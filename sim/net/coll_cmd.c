@@ -352,8 +352,8 @@ static int run_algo(struct session *session, const char *name, size_t count, str
     bool every = strcmp(name, "all") == 0, automatic = strcmp(name, "auto") == 0;
     size_t size =
         coll_size(request->coll, (uint32_t)request->nranks, count, dtype_bytes(request->dtype));
-    struct algo_choice found =
-        algo_auto(request->coll->id, (uint32_t)request->nranks, size, request->wire == CHOICE_PULL);
+    enum algo_reach reach = request->wire == CHOICE_PULL ? ALGO_SHARED : ALGO_PRIVATE;
+    struct algo_choice found = algo_auto(request->coll->id, (uint32_t)request->nranks, size, reach);
     size_t nrows;
     const struct algo *table = algo_table(&nrows);
     for (size_t i = 0; i < nrows; i++) {
