@@ -589,8 +589,7 @@ static void check_device(struct plan *plan, const struct request *request, struc
     }
 }
 
-/* Options of connections, and the transports that have them. */
-static void check_network(const char *name, const struct request *request, struct err *err)
+void request_check_network(const struct request *request, const char *name, struct err *err)
 {
     const struct {
         bool asked;
@@ -619,7 +618,7 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     plan->graph = request->cudagraph > 0;
     plan->nccl_hostid = request->nccl_hostid;
     check_device(plan, request, err);
-    check_network(transport_table()[plan->transport]->name, request, err);
+    request_check_network(request, transport_table()[plan->transport]->name, err);
     wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
     wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);

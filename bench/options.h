@@ -35,6 +35,9 @@ struct request {
 int request_parse(struct request *request, struct opts *opts, int argc, char **argv,
                   struct err *err);
 
+/* Options of connections with a transport that has none: a sentence each. */
+void request_check_network(const struct request *request, const char *transport, struct err *err);
+
 /* Prints --help of an operation. */
 void request_help(FILE *to, const struct coll *coll);
 

@@ -60,19 +60,21 @@ void p2p_merge(struct p2p_result *all, const struct p2p_result *visit)
 static const struct {
     enum coll_id coll;
     uint32_t root;
-    uint64_t blocks; /* of the size wanted, in what the collective counts as its size */
+    uint64_t blocks; /* of the size wanted, in what the collective counts as its size, */
+    uint64_t more;   /* and bytes beside it */
 } kinds[NLEGS] = {
-    [LEG_THERE] = {COLL_BROADCAST, 0, 1},
-    [LEG_BACK] = {COLL_BROADCAST, 1, 1},
-    [LEG_BOTH] = {COLL_ALLGATHER, 0, 2},
-    [LEG_MEET] = {COLL_ALLGATHER, 0, 0},
+    [LEG_THERE] = {COLL_BROADCAST, 0, 1, 0},
+    [LEG_BACK] = {COLL_BROADCAST, 1, 1, 0},
+    [LEG_BOTH] = {COLL_ALLGATHER, 0, 2, 0},
+    [LEG_MEET] = {COLL_ALLGATHER, 0, 0, 0},
+    [LEG_WORD] = {COLL_BROADCAST, 0, 0, sizeof(uint64_t)},
 };
 
 static struct plan *leg_plan(const struct p2p_plan *plan, enum p2p_leg leg, uint64_t bytes)
 {
     size_t size = sizeof(struct plan) + sizeof(int32_t);
     struct plan *made = mem_calloc(1, size);
-    uint64_t all = kinds[leg].blocks * bytes;
+    uint64_t all = kinds[leg].blocks * bytes + kinds[leg].more;
     *made = (struct plan){
         .bytes = size,
         .coll = kinds[leg].coll,

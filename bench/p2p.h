@@ -7,7 +7,7 @@
  *     back    broadcast from the second      there       window x there, meet
  *     both    allgather                      back        window x back, meet
  *     meet    allgather of 0 bytes           both        window x both, meet
- *                                            at once     as both, all pairs of a round together
+ *     word    broadcast of one word          at once     as both, all pairs of a round together
  *
  * All are in place, so no rank copies within its own memory. Meeting says that the window has
  * arrived; the clock is that of the pair's first rank. Pairs are met in rounds, as in a
@@ -25,7 +25,7 @@
 #include "exec/world.h"
 #include "kernels/data.h"
 
-enum p2p_leg { LEG_THERE, LEG_BACK, LEG_BOTH, LEG_MEET, NLEGS };
+enum p2p_leg { LEG_THERE, LEG_BACK, LEG_BOTH, LEG_MEET, LEG_WORD, NLEGS };
 enum p2p_mode { P2P_LATENCY, P2P_THERE, P2P_BACK, P2P_BOTH, P2P_AT_ONCE, P2P_NMODES };
 
 #define P2P_ALL UINT32_MAX /* as a rank: every one */
@@ -67,9 +67,11 @@ struct p2p_board {
 struct p2p_place {
     _Alignas(128) _Atomic uint32_t bell; /* times this rank was woken: see p2p_rank.c */
     _Alignas(128) _Atomic uint64_t met;  /* GPUs: times this rank came to meet the other */
-    _Alignas(128) uint64_t value;        /* the first's decision */
-    uint64_t wrong;                      /* elements of this pair and size that arrived wrong */
-    struct data_bad bad;                 /* the first of them */
+    _Alignas(128) uint64_t value;        /* GPUs: the first's decision */
+    struct p2p_found {                   /* published to other hosts */
+        uint64_t wrong;                  /* elements of this pair and size that arrived wrong */
+        struct data_bad bad;             /* the first of them */
+    } found;
 };
 
 size_t p2p_plan_bytes(uint32_t nsizes);
@@ -101,7 +103,7 @@ struct p2p_pair p2p_pair_of(uint32_t nranks, uint32_t round, uint32_t k);
 
 /* ---- schedules ------------------------------------------------------------------------------ */
 
-/* The four schedules for one size, linked in place. */
+/* The schedules for one size, linked in place. */
 struct p2p_legs {
     struct {
         struct plan *plan; /* of this leg, as an operation on two ranks */

@@ -13,6 +13,7 @@
 #include "base/opts.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "bench/across.h"
 #include "bench/header.h"
 #include "bench/p2p_report.h"
 #include "bench/wiring.h"
@@ -30,13 +31,10 @@ enum { MOST_RANKS = 1 << 15, RANKS_LEAST = 2, RANKS_MOST = 8, EXTENT_SLACK = 16 
 enum { PASSES = 3, PASSES_OF_MANY = 2, MANY_PAIRS = 500, PASSES_MOST = 1000 };
 
 struct p2p_request {
+    struct request common; /* ranks, hosts, transport, timeout, files */
     struct opts_list sizes;
-    struct sweep sweep;
-    uint64_t nranks, iters, passes;
-    double timeout_s, cell_s;
-    unsigned ranks_as, buffers, wire;
-    const char *transport, *json, *csv;
-    bool overwrite, oversubscribe;
+    uint64_t passes;
+    double cell_s;
 };
 
 static const char *const rank_choices[] = {"processes", "threads", NULL};
@@ -52,31 +50,41 @@ static const struct opts_row rows[] = {
     ROW("size", 0, OPTS_LIST, sizes, "8,1M", "SIZE[,SIZE]",
         "message sizes; latency is compared at the smallest, bandwidth at the largest",
         .section = "Messages"),
-    ROW("minbytes", 'b', OPTS_SIZE, sweep.min, "8", "SIZE", "smallest size, instead of --size",
+    ROW("minbytes", 'b', OPTS_SIZE, common.sweep.min, "8", "SIZE",
+        "smallest size, instead of --size", .max = MOST_BYTES),
+    ROW("maxbytes", 'e', OPTS_SIZE, common.sweep.max, "1M", "SIZE",
+        "largest size, instead of --size", .max = MOST_BYTES),
+    ROW("stepbytes", 'i', OPTS_SIZE, common.sweep.step, "1M", "SIZE", "added from size to size",
         .max = MOST_BYTES),
-    ROW("maxbytes", 'e', OPTS_SIZE, sweep.max, "1M", "SIZE", "largest size, instead of --size",
-        .max = MOST_BYTES),
-    ROW("stepbytes", 'i', OPTS_SIZE, sweep.step, "1M", "SIZE", "added from size to size",
-        .max = MOST_BYTES),
-    ROW("stepfactor", 'f', OPTS_UINT, sweep.factor, NULL, "N",
+    ROW("stepfactor", 'f', OPTS_UINT, common.sweep.factor, NULL, "N",
         "multiplied from size to size, instead of --stepbytes", .max = UINT32_MAX),
-    ROW("ranks", 0, OPTS_UINT, nranks, NULL, "N",
+    ROW("ranks", 0, OPTS_UINT, common.nranks, NULL, "N",
         "ranks to start; without it, one per core, from 2 to 8", .min = 1, .max = MOST_RANKS,
         .section = "Ranks, memory, transport"),
-    ROW("ranks-as", 0, OPTS_CHOICE, ranks_as, "processes", "KIND", "what a rank is",
+    ROW("ranks-as", 0, OPTS_CHOICE, common.ranks_as, "processes", "KIND", "what a rank is",
         .choices = rank_choices),
-    ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
+    ROW("buffers", 0, OPTS_CHOICE, common.buffers, "shared", "KIND",
         "where messages lie: in memory that peers can map, or not", .choices = buffer_words),
-    ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
-    ROW("oversubscribe", 0, OPTS_FLAG, oversubscribe, NULL, NULL,
+    ROW("transport", 0, OPTS_STRING, common.transport, "shm", "NAME", "see collbench list"),
+    ROW("hosts", 0, OPTS_STRING, common.hosts, NULL, "A:N,B:N..",
+        "hosts and ranks on each, started over ssh; the first is this one"),
+    ROW("rsh", 0, OPTS_STRING, common.rsh, NULL, "COMMAND",
+        "in place of ssh: a command that takes a host and the words to run there"),
+    ROW("iface", 0, OPTS_STRING, common.iface, NULL, "NAME",
+        "interface, own address or prefix (10.0.0.0/8) for connections between ranks"),
+    ROW("provider", 0, OPTS_STRING, common.provider, NULL, "NAME",
+        "ofi: libfabric's provider; without it, the best there is"),
+    ROW("connections", 0, OPTS_UINT, common.connections, NULL, "N",
+        "tcp: connections per pair of ranks", .min = 1, .max = 64),
+    ROW("oversubscribe", 0, OPTS_FLAG, common.oversubscribe, NULL, NULL,
         "transports of GPUs: more ranks than GPUs, which they share; for checking, not for timing"),
-    ROW("wire", 0, OPTS_CHOICE, wire, "auto", "KIND",
+    ROW("wire", 0, OPTS_CHOICE, common.wire, "auto", "KIND",
         "how messages travel: staged copies them to a slot; pull lets the receiver read the "
         "sender's buffer; ll puts small ones beside their number in one cache line",
         .choices = wire_words),
-    ROW("timeout", 'T', OPTS_TIME_S, timeout_s, "60", "SECONDS",
+    ROW("timeout", 'T', OPTS_TIME_S, common.timeout_s, "60", "SECONDS",
         "end the run when no rank makes progress for so long; 0: never", .plain_seconds = true),
-    ROW("iters", 'n', OPTS_UINT, iters, NULL, "N",
+    ROW("iters", 'n', OPTS_UINT, common.iters, NULL, "N",
         "samples per cell (one mode of one pair in one pass); without it, as many as fit "
         "--cell-time, 5 to 1000",
         .min = 1, .max = UINT32_MAX, .section = "Measuring"),
@@ -88,18 +96,19 @@ static const struct opts_row rows[] = {
         "pair is called slow only if it was slow each time; without it, 3, or 2 for more than 500 "
         "pairs",
         .min = 1, .max = PASSES_MOST),
-    ROW("json", 'J', OPTS_STRING, json, NULL, "FILE",
+    ROW("json", 'J', OPTS_STRING, common.json, NULL, "FILE",
         "write the table as JSON too; - is stdout, without the text", .section = "Output"),
-    ROW("csv", 0, OPTS_STRING, csv, NULL, "FILE",
+    ROW("csv", 0, OPTS_STRING, common.csv, NULL, "FILE",
         "write the table as CSV too; - is stdout, without the text"),
-    ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, NULL, "files may exist already"),
+    ROW("overwrite", 0, OPTS_FLAG, common.overwrite, NULL, NULL, "files may exist already"),
     {.name = NULL},
 };
 
 static void help(void)
 {
     opts_help(stdout, "collbench p2p [options]",
-              "Measures every pair of ranks on this machine: latency (half of a message there and "
+              "Measures every pair of ranks, on this machine or over --hosts: latency (half of a "
+              "message there and "
               "back), bandwidth one way, both ways (the sum), and both ways with all pairs of a "
               "round at once. Each pair is measured alone, while the other ranks sleep. Names the "
               "pairs that are slow. Times are in microseconds, GB is 10^9 bytes. "
@@ -158,11 +167,11 @@ static void read_sizes(struct sizes *sizes, const struct p2p_request *request,
         err_add(err, ERR_USAGE,
                 "--size lists sizes and --minbytes (-b), --maxbytes (-e) and their steps make "
                 "them: give it or them, not both");
-    } else if (swept && sweep_check(&request->sweep, err) == 0) {
-        uint64_t size = request->sweep.min;
+    } else if (swept && sweep_check(&request->common.sweep, err) == 0) {
+        uint64_t size = request->common.sweep.min;
         do {
             add_size(sizes, size);
-        } while (sweep_next(&request->sweep, dtype_bytes(P2P_DTYPE), &size));
+        } while (sweep_next(&request->common.sweep, dtype_bytes(P2P_DTYPE), &size));
     }
     for (size_t i = 0; !swept && i < request->sizes.count; i++) {
         uint64_t bytes;
@@ -202,14 +211,16 @@ static void read_slow(struct p2p_plan *plan, struct err *err)
 static void read_transport(struct p2p_plan *plan, const struct p2p_request *request,
                            const struct opts *opts, struct err *err)
 {
-    struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
+    struct wiring wiring =
+        wiring_of(request->common.transport, request->common.wire, request->common.buffers, err);
     plan->transport = wiring.transport;
     plan->wire = wiring.wire;
     plan->shared = wiring.shared;
     plan->device = wiring.device;
-    plan->oversubscribe = request->oversubscribe;
+    plan->oversubscribe = request->common.oversubscribe;
     int devices;
     const char *why;
+    request_check_network(&request->common, transport_table()[plan->transport]->name, err);
     wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
     if (!opts_is_set(opts, "ranks") && gpu_devices(&devices, &why) && devices > 1)
@@ -229,7 +240,7 @@ static void choose_effort(struct p2p_plan *plan, const struct p2p_request *reque
                           const struct opts *opts, struct err *err)
 {
     uint64_t pairs = all_pairs(plan);
-    plan->samples = request->iters;
+    plan->samples = request->common.iters;
     plan->passes = pairs > MANY_PAIRS ? PASSES_OF_MANY : PASSES;
     if (opts_is_set(opts, "passes")) plan->passes = (uint32_t)request->passes;
     static const char *const names[] = {"iters", "cell-time", "passes"};
@@ -255,12 +266,13 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
     struct p2p_plan *plan = mem_calloc(1, p2p_plan_bytes((uint32_t)sizes.count));
     plan->cores = cores;
     plan->nranks = cores < RANKS_LEAST ? RANKS_LEAST : cores > RANKS_MOST ? RANKS_MOST : cores;
-    if (opts_is_set(opts, "ranks")) plan->nranks = (uint32_t)request->nranks;
+    if (opts_is_set(opts, "ranks") || request->common.hosts || request->common.copies)
+        plan->nranks = (uint32_t)request->common.nranks;
     plan->nsizes = (uint32_t)sizes.count;
     plan->nrounded = sizes.nrounded;
     for (size_t i = 0; i < sizes.count; i++)
         plan->sizes[i] = sizes.bytes[i];
-    plan->threads = request->ranks_as == 1;
+    plan->threads = request->common.ranks_as == 1;
     free(sizes.bytes);
     if (plan->nranks < 2) {
         err_add(err, ERR_USAGE, "--ranks 1: a pair needs two ranks, the least is 2");
@@ -274,8 +286,18 @@ static struct p2p_plan *make_plan(const struct p2p_request *request, const struc
     return NULL;
 }
 
+static struct net_spec net_of(const struct p2p_plan *plan, const struct request *request)
+{
+    struct net_spec net = transport_net(transport_table()[plan->transport]);
+    snprintf(net.iface, sizeof net.iface, "%s", request->iface ? request->iface : "");
+    snprintf(net.provider, sizeof net.provider, "%s", request->provider ? request->provider : "");
+    net.connections = (uint32_t)request->connections;
+    return net;
+}
+
 /* Verifies the schedules of all sizes and counts the memory of a rank. */
-static int size_world(struct p2p_plan *plan, struct world_spec *spec, struct err *err)
+static int size_world(struct p2p_plan *plan, const struct request *request, struct world_spec *spec,
+                      struct err *err)
 {
     size_t handles = 0, buffer = p2p_buffer_bytes(plan->sizes[plan->nsizes - 1]);
     int bad = 0;
@@ -290,7 +312,7 @@ static int size_world(struct p2p_plan *plan, struct world_spec *spec, struct err
     }
     size_t all = handles < SIZE_MAX / 4 ? handles + buffer : SIZE_MAX / 4;
     *spec = (struct world_spec){
-        .net = transport_net(transport_table()[plan->transport]),
+        .net = net_of(plan, request),
         .nranks = plan->nranks,
         .blob_bytes = p2p_blob_bytes(plan->nranks, plan->nsizes),
         .extent_bytes = 2 * all + EXTENT_SLACK,
@@ -305,6 +327,9 @@ static int size_world(struct p2p_plan *plan, struct world_spec *spec, struct err
 
 struct p2p_run {
     const struct p2p_plan *plan;
+    const struct request *request;
+    struct across *across;
+    struct world *world;
     struct out *table;
     struct err *err;
     uint64_t count;             /* pairs x sizes */
@@ -356,6 +381,7 @@ static void on_message(void *ctx, uint32_t rank, const void *bytes, size_t lengt
     (void)rank;
     if (length != sizeof result) return;
     memcpy(&result, bytes, sizeof result);
+    if (run->visited == 0) across_note_addresses(run->world, run->table);
     uint32_t pass = run->visits[result.index]++;
     run->results[(pass + 1) * run->count + result.index] = result;
     if (pass == 0) run->results[result.index] = result;
@@ -374,7 +400,8 @@ static void note_figures(struct out *out, const struct p2p_plan *plan)
     out_note(out,
              "latency: half of a message there and back; both ways and all at once: the sum of "
              "both ways; medians of samples over a window of messages");
-    if (plan->shared && !plan->device) {
+    bool pulls = transport_table()[plan->transport]->modes >> WIRE_PULL & 1;
+    if (plan->shared && pulls && !plan->device) {
         out_note(
             out,
             "where the receiver reads the sender's buffer, bandwidth is that of one message at "
@@ -500,7 +527,9 @@ static void note_end(struct p2p_run *run, bool failed)
     if (failed) {
         out_note(run->table, "the run FAILED: the rows above are all that was measured");
     } else {
-        p2p_summary(run->table, run->plan, run->results);
+        const struct hosts *hosts = run->across->hosts;
+        p2p_summary(run->table, run->plan, run->results,
+                    hosts && hosts_count(hosts) > 1 ? hosts_ranks(hosts) : NULL);
     }
     out_note(run->table, "wrong elements : %llu in %llu of %llu pairs checked%s",
              (unsigned long long)run->wrong, (unsigned long long)here,
@@ -514,26 +543,28 @@ static void note_end(struct p2p_run *run, bool failed)
 }
 
 /* Starts the ranks and prints what they send. */
-static void start(struct p2p_run *run, struct world *world, double timeout_s, char **argv,
-                  const struct mpi_setup *mpi)
+static void start(struct p2p_run *run, char **argv, const struct mpi_setup *mpi)
 {
     const struct p2p_plan *plan = run->plan;
     run->count = all_pairs(plan) * plan->nsizes;
-    memcpy(world_blob(world), plan, p2p_plan_bytes(plan->nsizes));
+    memcpy(world_blob(run->world), plan, p2p_plan_bytes(plan->nsizes));
     run->results = mem_calloc((plan->passes + 1) * run->count, sizeof *run->results);
     run->visits = mem_calloc(run->count, sizeof *run->visits);
     struct launch_spec spec = {
         .prog = "collbench",
         .argv = argv,
-        .world = world,
+        .world = run->world,
         .threads = plan->threads,
-        .timeout_s = timeout_s,
+        .timeout_s = run->request->timeout_s,
         .on_message = on_message,
         .ctx = run,
         .interrupted = &run->signal,
         .env = mpi->env,
         .wrapper = mpi->words,
         .rank_variable = mpi->rank_variable,
+        .hosts = run->across->hosts,
+        .bind = BIND_CORE,
+        .blob_used = p2p_plan_bytes(plan->nsizes),
     };
     progress_init(&run->progress, "p2p", run->count * plan->passes);
     struct err launch_err = ERR_INIT;
@@ -550,21 +581,34 @@ static void start(struct p2p_run *run, struct world *world, double timeout_s, ch
     free(run->visits);
 }
 
+/* The memory of the run, once its hosts are there; NULL: refused. */
+static struct world *make_world(const struct across *across, struct world_spec *spec,
+                                struct err *err)
+{
+    if (across->hosts) {
+        spec->nhosts = hosts_count(across->hosts);
+        spec->host_ranks = hosts_ranks(across->hosts);
+        spec->token = hosts_token(across->hosts);
+        spec->machine_ranks = across_machine_ranks(across, spec->nranks);
+    }
+    return world_create(spec, err); /* refuses what does not fit */
+}
+
 /* The signal that ended the run, SIGPIPE when the reader of stdout went away; 0: none. */
-static int run_plan(const struct p2p_request *request, struct p2p_plan *plan, char **argv,
-                    struct err *err)
+static int run_plan(const struct request *request, struct p2p_plan *plan, struct across *across,
+                    char **argv, struct err *err)
 {
     struct world_spec spec;
-    struct p2p_run run = {.plan = plan, .err = err};
+    struct mpi_setup mpi = {0};
+    struct p2p_run run = {.plan = plan, .request = request, .across = across, .err = err};
+    bool mpiexec = transport_table()[plan->transport]->mpiexec;
     int argc = 0;
     while (argv[argc])
         argc++;
-    if (size_world(plan, &spec, err)) return 0;
-    struct mpi_setup mpi = {0};
-    bool mpiexec = transport_table()[plan->transport]->mpiexec;
+    if (size_world(plan, request, &spec, err)) return 0;
     if (mpiexec && mpi_find(&mpi, NULL, plan->nranks, err)) return 0;
-    struct world *world = world_create(&spec, err); /* refuses what does not fit */
-    if (!world) {
+    run.world = across_open(across, request, err) ? NULL : make_world(across, &spec, err);
+    if (!run.world) {
         mpi_setup_release(&mpi);
         return 0;
     }
@@ -573,22 +617,43 @@ static int run_plan(const struct p2p_request *request, struct p2p_plan *plan, ch
     if (out_add_asked(run.table, request->json, request->csv, request->overwrite, err) == 0) {
         header_machine(run.table, header_source(plan->device), argc, argv);
         note_plan(run.table, plan, &spec);
-        if (!out_reader_gone(run.table)) start(&run, world, request->timeout_s, argv, &mpi);
+        across_note(across, run.table);
+        if (!out_reader_gone(run.table)) start(&run, argv, &mpi);
     }
-    world_close(world);
+    world_close(run.world);
     mpi_setup_release(&mpi);
     int ended = out_reader_gone(run.table) ? SIGPIPE : run.signal;
     out_close(run.table, err);
     return ended;
 }
 
+/* A run of this process's own, or of copies that it is the first of. */
+static int run_pairs(struct p2p_request *request, struct opts *opts, const struct foreign *foreign,
+                     char **argv, struct err *err)
+{
+    struct across across;
+    struct p2p_plan *plan = NULL;
+    int ended = 0;
+    if (foreign->name && err->count) return 0; /* nobody is waited for */
+    int bad = foreign->name ? across_copies(&across, foreign, &request->common, opts, argv, err)
+                            : across_read(&across, &request->common, opts, err);
+    across.grouped = false; /* there are no hierarchical algorithms here */
+    if (!bad) plan = make_plan(request, opts, err);
+    if (plan) ended = run_plan(&request->common, plan, &across, argv, err);
+    across_close(&across, ended ? 128 + ended : (int)err->code);
+    free(request->common.host_groups);
+    free(plan);
+    return ended;
+}
+
 int p2p_cmd(int argc, char **argv, char **whole_argv)
 {
     if (launch_is_child()) return launch_child(p2p_rank);
-    struct p2p_request request = {0};
+    struct p2p_request request = {.passes = 0};
     struct opts opts;
+    struct foreign foreign = {.name = NULL};
     struct err err = ERR_INIT, kernels_err = ERR_INIT;
-    int ended = 0;
+    int ended = 0, status;
     opts_parse(&opts, rows, &request, argc, argv, &err);
     if (opts.npositionals > 0) {
         err_add(&err, ERR_USAGE, "takes no words, \"%s\" was given", opts.positionals[0]);
@@ -597,13 +662,19 @@ int p2p_cmd(int argc, char **argv, char **whole_argv)
         help();
     } else {
         if (!kernels_get(&kernels_err)) err_move(&err, &kernels_err);
-        struct p2p_plan *plan = make_plan(&request, &opts, &err);
-        if (plan) ended = run_plan(&request, plan, whole_argv, &err);
-        free(plan);
+        foreign_read(&foreign, &err);
     }
-    bool quiet = ended == SIGPIPE && err.count > 0; /* a fault came first */
-    int status = ended && !quiet ? 128 + ended : (int)err.code;
-    err_print(&err, "collbench p2p");
+    if (!opts.help && foreign.name && foreign.rank > 0) { /* copy 0 speaks for all */
+        status = err.count
+                     ? (int)err.code
+                     : foreign_follow(&foreign, whole_argv, across_patience_s(&request.common));
+    } else {
+        if (!opts.help) ended = run_pairs(&request, &opts, &foreign, whole_argv, &err);
+        bool quiet = ended == SIGPIPE && err.count > 0; /* a fault came first */
+        status = ended && !quiet ? 128 + ended : (int)err.code;
+        err_print(&err, "collbench p2p");
+    }
+    foreign_release(&foreign);
     err_release(&err);
     opts_release(&opts);
     return status;

@@ -6,7 +6,8 @@
  * Data are checked in the first pass, and all pairs are measured at once in as many as the plan
  * says. Ranks whose turn it is not sleep in the kernel until their bell rings: ones that look up
  * now and then, a dozen of them on a few cores, would make the measured pair several times slower.
- * Who has had his turn rings for the two who are next; the last pair of a round rings for all. */
+ * Who has had his turn rings for the two who are next; the last pair of a round rings for all.
+ * Over several hosts, where no bell is heard, all meet between two turns. */
 #include <linux/futex.h>
 #include <math.h>
 #include <sched.h>
@@ -42,6 +43,8 @@ struct seat {
     struct p2p_plan *plan;
     uint8_t *memory;  /* two blocks of the largest size, */
     struct site site; /* which lie here */
+    uint64_t *word;   /* what the first of a pair tells the second; NULL on GPUs */
+    bool apart;       /* the ranks are on several hosts */
     size_t bytes;     /* of memory */
     uint64_t planted; /* element to make wrong, UINT64_MAX: none */
     uint32_t pass;
@@ -135,6 +138,12 @@ static void meet(const struct duel *duel)
 static uint64_t agree(const struct duel *duel, uint64_t value)
 {
     struct p2p_place *place = p2p_place(duel->seat->plan, duel->group[0]);
+    uint64_t *word = duel->seat->word;
+    if (word) {
+        *word = value; /* the second's is overwritten */
+        operate(duel, LEG_WORD);
+        return *word;
+    }
     if (duel->me == 0) place->value = value;
     meet(duel);
     value = place->value;
@@ -268,7 +277,7 @@ static void fill(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
 static void compare(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
 {
     struct seat *seat = duel->seat;
-    struct p2p_place *place = p2p_place(seat->plan, seat->rk->rank);
+    struct p2p_found *found = &p2p_place(seat->plan, seat->rk->rank)->found;
     size_t esize = dtype_bytes(P2P_DTYPE), count = duel->legs->legs[leg].row.block_count;
     for (uint32_t block = 0; block <= (leg == LEG_BOTH); block++) {
         for (size_t done = 0, n; done < count; done += n) {
@@ -278,11 +287,11 @@ static void compare(const struct duel *duel, enum p2p_leg leg, uint64_t salt)
             struct gpu_data data = data_of(owner_of(leg, block), done, salt);
             size_t wrong =
                 site_wrong(&seat->site, seat->memory + at * esize, &data, false, n, &bad);
-            if (wrong && place->wrong == 0) {
-                place->bad = bad;
-                place->bad.index += at;
+            if (wrong && found->wrong == 0) {
+                found->bad = bad;
+                found->bad.index += at;
             }
-            place->wrong += wrong;
+            found->wrong += wrong;
             rank_tick(seat->rk);
         }
     }
@@ -373,7 +382,8 @@ static void measure_alone(struct duel *duel, enum p2p_mode mode)
 /* Goes on until every pair of the round has its samples, so that none is measured with less beside
  * it than the others; those are as many as alone, or fewer when they take longer than a cell. Where
  * ranks share cores, windows are shorter and cells longer by as much as there are ranks per core.
- * `all` is what `finished` comes to. */
+ * `all` is what `finished` comes to; over several hosts, which do not see it, everybody goes on
+ * until a cell is over. */
 static void measure_at_once(struct duel *duel, uint64_t all)
 {
     struct p2p_plan *plan = duel->seat->plan;
@@ -384,7 +394,8 @@ static void measure_at_once(struct duel *duel, uint64_t all)
     *times = (struct p2p_times){.samples = alone->samples};
     times->window = alone->window > share ? alone->window / share : 1;
     meet(duel);
-    double limit_ns = plan->samples ? INFINITY : 1e9 * plan->cell_s * (double)share;
+    double cell_ns = 1e9 * plan->cell_s * (double)share;
+    double limit_ns = plan->samples ? INFINITY : cell_ns;
     uint64_t start = clock_ns();
     for (bool more = true; more;) {
         double ns = run_sample(duel, P2P_AT_ONCE, times->window);
@@ -396,8 +407,9 @@ static void measure_at_once(struct duel *duel, uint64_t all)
                 atomic_fetch_add_explicit(&p2p_board(plan)->finished, 1, memory_order_relaxed);
             }
         }
-        more = agree(duel,
-                     atomic_load_explicit(&p2p_board(plan)->finished, memory_order_relaxed) < all);
+        bool others = atomic_load_explicit(&p2p_board(plan)->finished, memory_order_relaxed) < all;
+        bool early = (double)(clock_ns() - start) < cell_ns || count < times->samples;
+        more = agree(duel, duel->seat->apart ? early : others);
     }
     conclude(duel, P2P_AT_ONCE);
 }
@@ -448,6 +460,7 @@ static int open_duel(struct duel *duel)
     struct seat *seat = duel->seat;
     says(duel, "opening", "handles");
     for (int leg = 0; leg < NLEGS; leg++) {
+        if (leg == LEG_WORD && !seat->word) continue;
         struct exec_spec spec = {
             .linked = duel->legs->legs[leg].ready->linked[IN_PLACE],
             .rank = seat->rk,
@@ -455,8 +468,8 @@ static int open_duel(struct duel *duel)
             .me = duel->me,
             .tag = seat->tag + 1 + (uint32_t)leg,
             .transport = transport_table()[seat->plan->transport],
-            .in = seat->memory,
-            .out = seat->memory,
+            .in = leg == LEG_WORD ? (void *)seat->word : seat->memory,
+            .out = leg == LEG_WORD ? (void *)seat->word : seat->memory,
             .shared = seat->plan->shared,
             .dtype = P2P_DTYPE,
             .op = OP_SUM,
@@ -514,9 +527,9 @@ static int report(struct duel *duel)
 {
     struct seat *seat = duel->seat;
     for (int i = 0; i < 2; i++) {
-        const struct p2p_place *place = p2p_place(seat->plan, duel->group[i]);
-        duel->result.wrong[i] = place->wrong;
-        duel->result.bad[i] = place->bad;
+        const struct p2p_found *found = &p2p_place(seat->plan, duel->group[i])->found;
+        duel->result.wrong[i] = found->wrong;
+        duel->result.bad[i] = found->bad;
     }
     return rank_send(seat->rk, &duel->result, sizeof duel->result, seat->err);
 }
@@ -554,18 +567,29 @@ static void run_apart(struct duel *duel)
     sched_setaffinity(0, sizeof mask, &mask);
 }
 
-/* The middle of a round: what the pairs do. */
-static void run_pairs(struct seat *seat, struct duel *duel, uint32_t round, uint64_t bytes)
+/* One pair after the other. */
+static void take_turns(struct seat *seat, struct duel *duel, uint32_t round)
 {
-    struct rank *rk = seat->rk;
-    uint32_t npairs = p2p_pairs(seat->plan->nranks);
-    rank_says(rk, "p2p, %llu B, round %u, waiting for its turn", (unsigned long long)bytes, round);
+    for (uint32_t k = 0; seat->apart && k < p2p_pairs(seat->plan->nranks); k++) {
+        if (duel && duel->k == k) run_apart(duel);
+        rank_barrier(seat->rk);
+    }
+    if (seat->apart) return;
     if (duel) {
         if (duel->k > 0) await_bell(seat, round);
         run_apart(duel);
         if (duel->me == 0) ring_next(seat, round, duel->k);
     }
     await_bell(seat, round); /* all have had their turn */
+}
+
+/* The middle of a round: what the pairs do. */
+static void run_pairs(struct seat *seat, struct duel *duel, uint32_t round, uint64_t bytes)
+{
+    struct rank *rk = seat->rk;
+    uint32_t npairs = p2p_pairs(seat->plan->nranks);
+    rank_says(rk, "p2p, %llu B, round %u, waiting for its turn", (unsigned long long)bytes, round);
+    take_turns(seat, duel, round);
     if (seat->pass < seat->plan->at_once) {
         rank_barrier(rk);
         seat->finished += npairs;
@@ -573,7 +597,13 @@ static void run_pairs(struct seat *seat, struct duel *duel, uint32_t round, uint
         rank_barrier(rk);
         if (duel && seat->pass == 0) check(duel, LEG_BOTH, 1);
     }
-    if (duel) meet(duel); /* the other has counted */
+    if (seat->apart) { /* what was found here */
+        struct p2p_found *found = &p2p_place(seat->plan, rk->rank)->found;
+        rank_publish(rk, found, sizeof *found);
+        rank_barrier(rk);
+    } else if (duel) {
+        meet(duel); /* the other has counted */
+    }
 }
 
 static int run_round(struct seat *seat, const struct p2p_legs *legs, uint32_t size_at,
@@ -587,7 +617,7 @@ static int run_round(struct seat *seat, const struct p2p_legs *legs, uint32_t si
     uint64_t number = (uint64_t)size_at * p2p_rounds(plan->nranks) + round;
     duel.result = (struct p2p_result){
         .index = number * p2p_pairs(plan->nranks) + duel.k, .size_at = size_at, .pair = duel.pair};
-    p2p_place(seat->plan, rk->rank)->wrong = 0;
+    p2p_place(seat->plan, rk->rank)->found.wrong = 0;
     if (plays && open_duel(&duel)) return -1;
     seat->tag += NLEGS;
     rank_barrier(rk);
@@ -649,6 +679,8 @@ static int allocate(struct seat *seat)
     seat->us = mem_calloc(most, sizeof *seat->us);
     seat->bytes = p2p_buffer_bytes(plan->sizes[plan->nsizes - 1]);
     if (plan->device) return allocate_on_device(seat);
+    seat->word = rank_alloc(seat->rk, sizeof *seat->word, seat->err);
+    if (!seat->word) return -1;
     if (plan->shared) {
         seat->memory = rank_alloc(seat->rk, seat->bytes, seat->err);
         return seat->memory ? 0 : -1;
@@ -673,8 +705,11 @@ static int run_size(struct seat *seat, uint32_t size_at)
 
 int p2p_rank(struct rank *rk, struct err *err)
 {
-    struct seat seat = {
-        .rk = rk, .err = err, .plan = world_blob(rk->world), .clock_ns = clock_cost_ns()};
+    struct seat seat = {.rk = rk,
+                        .err = err,
+                        .plan = world_blob(rk->world),
+                        .apart = world_nhosts(rk->world) > 1,
+                        .clock_ns = clock_cost_ns()};
     rank_says(rk, "p2p, starting");
     int bad = check_plant(rk, &seat.planted, err);
     if (!bad) bad = allocate(&seat) || site_open(&seat.site, rk, err) ? -1 : 0;

@@ -263,17 +263,50 @@ static void note_slow(struct out *out, const struct measure *measure, struct p2p
     if (rank != UINT32_MAX) out_note(out, "%s: rank %u is in all slow pairs", measure->name, rank);
 }
 
+/* Pairs that are compared with each other. */
+struct fellows {
+    size_t *at; /* numbers among the pairs, in the order of measuring */
+    size_t count;
+    const char *where, *key; /* behind names and keys */
+};
+
+static uint32_t host_of(const uint32_t *host_ranks, uint32_t rank)
+{
+    uint32_t host = 0;
+    for (; rank >= host_ranks[host]; host++)
+        rank -= host_ranks[host];
+    return host;
+}
+
+/* Inside of hosts or between them; all where there is one host. */
+static struct fellows choose(const struct p2p_result *results, size_t npairs,
+                             const uint32_t *host_ranks, bool between)
+{
+    struct fellows fellows = {mem_calloc(npairs, sizeof *fellows.at), 0, "", ""};
+    for (size_t i = 0; i < npairs; i++) {
+        struct p2p_pair pair = results[i].pair;
+        bool differ =
+            host_ranks && host_of(host_ranks, pair.first) != host_of(host_ranks, pair.second);
+        if (differ == between) fellows.at[fellows.count++] = i;
+    }
+    if (host_ranks) {
+        fellows.where = between ? " between hosts" : " inside of hosts";
+        fellows.key = between ? "_between_hosts" : "_inside_hosts";
+    }
+    return fellows;
+}
+
 /* Values of a measure, one per pair or way, in the order of measuring. `results` are merged, and
  * those of pass p lie (p + 1) x `stride` behind them. */
 static void collect(const struct measure *measure, const struct p2p_plan *plan,
-                    const struct p2p_result *results, size_t npairs, size_t stride,
+                    const struct p2p_result *results, const struct fellows *fellows, size_t stride,
                     struct p2p_value *values)
 {
-    size_t ways = measure->ways ? 2 : 1, count = npairs * ways;
+    size_t ways = measure->ways ? 2 : 1, count = fellows->count * ways;
     double *us = mem_calloc(count, sizeof *us);
     static const enum p2p_mode modes[2][2] = {{P2P_LATENCY}, {P2P_THERE, P2P_BACK}};
     for (size_t i = 0; i < count; i++) {
-        const struct p2p_result *result = &results[i / ways];
+        const struct p2p_result *result = &results[fellows->at[i / ways]];
         const struct p2p_times *times = &result->times[modes[measure->ways][i % ways]];
         struct p2p_pair pair = result->pair;
         if (i % ways) pair = (struct p2p_pair){pair.second, pair.first};
@@ -282,29 +315,47 @@ static void collect(const struct measure *measure, const struct p2p_plan *plan,
     for (uint32_t pass = 0; pass < plan->passes; pass++) {
         results += stride;
         for (size_t i = 0; i < count; i++)
-            us[i] = results[i / ways].times[modes[measure->ways][i % ways]].p50_us;
+            us[i] = results[fellows->at[i / ways]].times[modes[measure->ways][i % ways]].p50_us;
         for (size_t i = 0; i < count; i++)
             values[i].beside = fmin(values[i].beside, us[i] / p2p_beside(us, count, i));
     }
     free(us);
 }
 
-void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results)
+/* A measure of the pairs that can be compared; `bytes` 0: the latency. */
+static void compare(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results,
+                    const struct fellows *fellows, double bytes)
+{
+    static const char *const names[][3] = {
+        {"latency", "slow_latencies", "latency_limit"},
+        {"one way bandwidth", "slow_bandwidths", "one_way_limit"},
+    };
+    const char *const *name = names[bytes > 0];
+    size_t npairs = (size_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
+    char *says = mem_printf("%s%s", name[0], fellows->where);
+    char *key = mem_printf("%s%s", name[1], fellows->key);
+    char *limit_key = mem_printf("%s%s_us", name[2], fellows->key);
+    struct measure measure = {says, key, limit_key, bytes > 0, bytes};
+    struct p2p_value *values = mem_calloc(2 * fellows->count, sizeof *values);
+    collect(&measure, plan, results, fellows, npairs * plan->nsizes, values);
+    note_slow(out, &measure, values, fellows->count * (bytes > 0 ? 2 : 1));
+    free(values);
+    free(says);
+    free(key);
+    free(limit_key);
+}
+
+void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results,
+                 const uint32_t *host_ranks)
 {
     size_t npairs = (size_t)p2p_rounds(plan->nranks) * p2p_pairs(plan->nranks);
-    size_t stride = npairs * plan->nsizes;
-    const struct p2p_result *last = results + stride - npairs;
-    if (plan->nranks <= P2P_MATRIX_RANKS) note_matrices(out, plan, results, last, npairs);
-    struct p2p_value *values = mem_calloc(2 * npairs, sizeof *values);
-    const struct measure latency = {"latency", "slow_latencies", "latency_limit_us", false, 0};
-    collect(&latency, plan, results, npairs, stride, values);
-    note_slow(out, &latency, values, npairs);
+    const struct p2p_result *last = results + npairs * (plan->nsizes - 1);
     double bytes = (double)plan->sizes[plan->nsizes - 1];
-    const struct measure way = {"one way bandwidth", "slow_bandwidths", "one_way_limit_us", true,
-                                bytes};
-    if (bytes > 0) {
-        collect(&way, plan, last, npairs, stride, values);
-        note_slow(out, &way, values, 2 * npairs);
+    if (plan->nranks <= P2P_MATRIX_RANKS) note_matrices(out, plan, results, last, npairs);
+    for (int between = 0; between < 2; between++) {
+        struct fellows fellows = choose(results, npairs, host_ranks, between);
+        if (fellows.count > 0) compare(out, plan, results, &fellows, 0);
+        if (fellows.count > 0 && bytes > 0) compare(out, plan, last, &fellows, bytes);
+        free(fellows.at);
     }
-    free(values);
 }

@@ -34,5 +34,8 @@ double p2p_beside(const double *us, size_t count, size_t at);
 size_t p2p_slow(struct p2p_value *values, size_t count, double *median_us, double *limit_us);
 
 /* Matrices (up to P2P_MATRIX_RANKS ranks) and slow pairs, as notes and facts. `results` has one
- * for each pair and size, by index: the merged ones, then those of each pass. */
-void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results);
+ * for each pair and size, by index: the merged ones, then those of each pass. `host_ranks`: ranks
+ * of each host, NULL: there is one; pairs inside of hosts are then compared among themselves, and
+ * those between hosts. */
+void p2p_summary(struct out *out, const struct p2p_plan *plan, const struct p2p_result *results,
+                 const uint32_t *host_ranks);

@@ -252,6 +252,66 @@ class Slow(Case):
                          env={"COLLBENCH_SLOW": text})
 
 
+class Hosts(Case):
+    """Several hosts, here two addresses of this machine with agents of their own."""
+
+    ARGS = ["--hosts", "127.0.0.1:2,127.0.0.2:3", *QUICK]
+
+    def test_every_pair(self):
+        doc = self.document(*self.ARGS, "--size", "8,4K")
+        self.assertEqual(doc["meta"]["transport"], "shm+tcp")
+        self.assertEqual(doc["meta"]["hosts"], "127.0.0.1 2, 127.0.0.2 3")
+        for size in 8, 4096:
+            rows = [row for row in doc["rows"] if row["bytes"] == size]
+            self.assertEqual(sorted((row["from"], row["to"]) for row in rows),
+                             [(a, b) for a in range(5) for b in range(5) if a != b])
+        self.assertEqual(doc["summary"]["wrong"], 0)
+        self.assertEqual(doc["summary"]["checked"], 20)
+
+    def test_pairs_are_compared_with_their_kind(self):
+        """The planted pair is slow among those between hosts; the others of that kind, slower by
+        nature than those inside of hosts, are not called so for it."""
+        doc = self.document(*self.ARGS, "--size", "8", env={"COLLBENCH_SLOW": "1:3:20000"})
+        slow = [note for note in doc["notes"]
+                if note.startswith("SLOW PAIR: one way bandwidth between hosts")]
+        self.assertIn("one way bandwidth between hosts 1 -> 3 is", slow[0])
+        self.assertGreater(doc["summary"]["latency_limit_between_hosts_us"],
+                           doc["summary"]["latency_limit_inside_hosts_us"])
+
+    def test_wrong_data_of_another_host(self):
+        done = run(*self.ARGS, "--size", "8", env={"COLLBENCH_WRONG": "4:3"})
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("rank 4 has", done.stderr)
+        self.assertIn("element 3", done.stderr)
+
+    def test_a_killed_rank_is_named_with_its_host(self):
+        done = run(*self.ARGS, "--size", "8", "-n", "1000",
+                   env={"COLLBENCH_FAULT": "kill:3:300"})
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("rank 3 on 127.0.0.2", done.stderr)
+        self.assertIn("p2p, ranks ", done.stderr)
+
+    def test_copies_meet(self):
+        """Those of torchrun, say: one table."""
+        copies = []
+        for rank in range(3):
+            where = {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank),
+                     "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
+            copies.append(subprocess.Popen([PROGRAM, "p2p", "--size", "8", *QUICK],
+                                           env={**os.environ, **where}, text=True,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE))
+        said = [copy.communicate(timeout=100) for copy in copies]
+        self.assertEqual([copy.returncode for copy in copies], [0, 0, 0], said)
+        self.assertIn("# p2p of 3 ranks", said[0][0])
+        self.assertEqual([out for out, _ in said[1:]], ["", ""])
+
+    def test_refusals(self):
+        self.refused("--hosts", "a:1,b:1", "--transport", "shm", words=["--transport shm"])
+        self.refused("--ranks", "2", "--iface", "lo", words=["--iface", "tcp"])
+        self.refused("--ranks", "2", "--rsh", "ssh", words=["--hosts"])
+
+
 class Failures(Case):
     def test_wrong_data(self):
         """COLLBENCH_WRONG: one element at rank 2, found by it alone."""
