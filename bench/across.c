@@ -76,11 +76,6 @@ static void choose_transport(struct request *request, const struct opts *opts, s
     if (!opts_is_set(opts, "transport")) request->transport = "shm+tcp";
     const struct transport *transport = transport_find(request->transport, &none);
     err_release(&none); /* an unknown one is found again */
-    if (transport && transport->mpiexec)
-        err_add(err, ERR_USAGE,
-                "--transport %s: its mpiexec is started on one host; over several use tcp, shm+tcp "
-                "or shm+ofi",
-                request->transport);
     if (!transport || transport->join) return;
     err_add(err, ERR_USAGE,
             "--transport %s reaches ranks on one host, --hosts names several; use tcp or shm+tcp",
@@ -191,8 +186,12 @@ void across_note(const struct across *across, struct out *out)
     if (!across->hosts) return;
     char *table = slot_table(&across->list);
     char *const *warnings;
-    out_note(out, "hosts and ranks: %s%s", table,
-             across->grouped ? "; they are the node groups of hierarchical algorithms" : "");
+    bool counted = true;
+    for (uint32_t h = 0; h < across->list.count; h++)
+        counted = counted && across->list.entries[h].counted;
+    out_note(out, "hosts and ranks: %s%s%s", table,
+             across->grouped ? "; they are the node groups of hierarchical algorithms" : "",
+             counted ? "" : "; NAME:RANKS gives a host more than one");
     out_meta(out, "hosts", out_text(table));
     free(table);
     size_t count = hosts_warnings(across->hosts, &warnings);
@@ -200,8 +199,29 @@ void across_note(const struct across *across, struct out *out)
         out_note(out, "WARNING: %s", warnings[i]);
 }
 
+/* "ranks 0-1 eth0 (private), rank 2 eth1 (private)". Freed by the caller. */
+static char *interfaces(struct world *world)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    uint32_t nranks = world_nranks(world);
+    for (uint32_t r = 0, end; to && r < nranks; r = end) {
+        const char *kind = world_status(world, r)->card.kind;
+        for (end = r + 1; end < nranks && !strcmp(world_status(world, end)->card.kind, kind);)
+            end++;
+        if (!*kind) continue;
+        if (ftell(to) > 0) fputs(", ", to);
+        if (end == r + 1) fprintf(to, "rank %u %s", r, kind);
+        if (end > r + 1) fprintf(to, "ranks %u-%u %s", r, end - 1, kind);
+    }
+    if (to) fclose(to);
+    return text;
+}
+
 void across_note_addresses(struct world *world, struct out *out)
 {
+    char *kinds = interfaces(world);
     char *text = NULL;
     size_t length;
     FILE *to = open_memstream(&text, &length);
@@ -214,5 +234,10 @@ void across_note_addresses(struct world *world, struct out *out)
         out_note(out, "addresses by rank: %s", text);
         out_meta(out, "addresses", out_text(text));
     }
+    if (kinds && *kinds) {
+        out_note(out, "interfaces: %s", kinds);
+        out_meta(out, "interfaces", out_text(kinds));
+    }
+    free(kinds);
     free(text);
 }

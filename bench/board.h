@@ -80,6 +80,7 @@ struct facts {
     double clock_cost_s, clock_step_s; /* of a reading; least difference of two */
     double barrier_s, ping_s;          /* ping: one way */
     char mpi[160];                     /* the MPI library compared with, "" for none */
+    char gpus[160];                    /* what the transport's library says of GPUs, "" for none */
 };
 
 /* What repeated runs of one placement of a row gave: see bench/repeat.h. */

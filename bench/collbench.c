@@ -16,6 +16,7 @@
 #include "bench/run.h"
 #include "bench/schedule_cmd.h"
 #include "bench/step_cmd.h"
+#include "exec/foreign.h"
 #include "exec/hosts.h"
 #include "exec/launch.h"
 
@@ -46,14 +47,15 @@ static int run_plot(int argc, char **argv, char **whole_argv)
 static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv, char **whole_argv);
+    bool once; /* it starts its ranks itself: copies that a launcher starts would each do so */
 } commands[] = {
-    {"list", "prints algorithms, wires, transports, types (also --list)", run_list},
-    {"schedule", "prints, draws and verifies the schedule of an algorithm", run_schedule},
-    {"compare", "compares two records: which rows became slower or faster", run_compare},
-    {"plot", "draws records: time and bandwidth over size", run_plot},
-    {"p2p", "measures latency and bandwidth of every pair of ranks", p2p_cmd},
-    {"bench-step", "measures what the executor costs per step", step_cmd},
-    {"bench-gpu", "measures a GPU: kernels, launches, virtual ranks", gpu_cmd},
+    {"list", "prints algorithms, wires, transports, types (also --list)", run_list, false},
+    {"schedule", "prints, draws and verifies the schedule of an algorithm", run_schedule, false},
+    {"compare", "compares two records: which rows became slower or faster", run_compare, false},
+    {"plot", "draws records: time and bandwidth over size", run_plot, false},
+    {"p2p", "measures latency and bandwidth of every pair of ranks", p2p_cmd, false},
+    {"bench-step", "measures what the executor costs per step", step_cmd, true},
+    {"bench-gpu", "measures a GPU: kernels, launches, virtual ranks", gpu_cmd, true},
 };
 
 enum { NCOMMANDS = sizeof commands / sizeof *commands };
@@ -111,6 +113,23 @@ static int print_version(int nmore, char **more)
     return ERR_USAGE;
 }
 
+/* Two tables instead of one would come out of copies. */
+static int refuse_copies(const char *name)
+{
+    struct foreign foreign;
+    struct err err = ERR_INIT;
+    if (!foreign_read(&foreign, &err) && foreign.name)
+        err_add(&err, ERR_USAGE,
+                "%s has started %u copies of collbench %s, which starts its ranks itself: run it "
+                "once, without that launcher",
+                foreign.name, foreign.size, name);
+    int status = (int)err.code;
+    err_print(&err, "collbench");
+    err_release(&err);
+    foreign_release(&foreign);
+    return status;
+}
+
 static int dispatch(int argc, char **argv)
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -131,7 +150,9 @@ static int dispatch(int argc, char **argv)
     if (strcmp(word, "--list") == 0) word = "list";
     if (strcmp(word, "agent") == 0 && argc == 3) return agent_main(argv[2]); /* by --hosts alone */
     for (size_t i = 0; i < NCOMMANDS; i++) {
-        if (strcmp(commands[i].name, word) == 0) return commands[i].run(argc - 1, argv + 1, argv);
+        if (strcmp(commands[i].name, word) != 0) continue;
+        int status = commands[i].once ? refuse_copies(word) : 0;
+        return status ? status : commands[i].run(argc - 1, argv + 1, argv);
     }
     coll = operation(word);
     return coll ? run_cmd(coll, argc - 1, argv + 1, argv) : unknown(word);

@@ -10,6 +10,7 @@
 #include "bench/board.h"
 #include "bench/repeat.h"
 #include "bench/trace.h"
+#include "bench/wiring.h"
 #include "exec/device.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
@@ -70,10 +71,12 @@ static int add_trace(const struct plan *plan, struct ready_set *set, struct worl
     return 0;
 }
 
-/* What the MPI library may need: its own buffers, and what it allocates for a call. */
-static size_t rivals_bytes(const struct plan *plan)
+/* What libraries may need: the transport's to join, and MPI's own buffers and what it allocates for
+ * a call. */
+static size_t libraries_bytes(const struct plan *plan, const struct net_spec *net)
 {
-    return plan->contest == CONTEST_MPI ? 2 * plan_touched(plan, 0) + MPI_BYTES : 0;
+    size_t bytes = transport_rank_bytes(transport_table()[plan->transport], net);
+    return plan->contest == CONTEST_MPI ? bytes + 2 * plan_touched(plan, 0) + MPI_BYTES : bytes;
 }
 
 /* What the rank with the longest buffers needs beyond rank 0. */
@@ -100,7 +103,8 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
     snprintf(spec->net.iface, sizeof spec->net.iface, "%s", plan->iface);
     snprintf(spec->net.provider, sizeof spec->net.provider, "%s", plan->provider);
     spec->net.connections = plan->connections;
-    spec->resident_bytes = plan->device ? 0 : plan_touched(plan, 0) + rivals_bytes(plan);
+    size_t libraries = libraries_bytes(plan, &spec->net);
+    spec->resident_bytes = plan->device ? 0 : plan_touched(plan, 0) + libraries;
     if (world_need(spec) > limit) return 0;
     struct ready_bytes most = {0, 0, 0};
     for (uint32_t dtype_at = 0; dtype_at < plan->ndtypes; dtype_at++) {
@@ -108,11 +112,12 @@ static int plan_need(const struct plan *plan, struct ready_set *set, size_t limi
             if (need_of_sizes(plan, dtype_at, algo_at, set, &most, err)) return -1;
         }
     }
-    spec->resident_bytes = most.all + rivals_bytes(plan);
-    if (plan->device) { /* of the host's memory only directories, and wires without peer access */
+    spec->resident_bytes = most.all + libraries;
+    if (plan->device) { /* of the host's memory only directories, and slots where they lie there */
         size_t more = DEVICE_SLACK + uneven_bytes(plan);
         *device_bytes = most.all < SIZE_MAX - more ? most.all + more : SIZE_MAX;
-        size_t handle = plan->apart ? most.handle : 0;
+        bool staged = plan->apart || !transport_table()[plan->transport]->device;
+        size_t handle = staged ? most.handle : 0;
         spec->resident_bytes = DEVICE_HOST_BYTES + handle;
         spec->extent_bytes = handle < SIZE_MAX / 4 ? 2 * handle + EXTENT_SLACK : SIZE_MAX / 2;
         return 0;
@@ -159,7 +164,9 @@ static int refuse(const struct fitted *fitted, size_t limit, struct ready_set *s
     uint64_t largest;
     bool fits;
     if (largest_size(plan, set, limit, &largest, &fits, err)) return -1;
-    err_add(err, ERR_USAGE, "%s of %s with %u ranks needs %s of memory, but only %s %s; %s%s",
+    err_add(err, ERR_USAGE,
+            "%s of %s with %u ranks needs %s of memory, but only %s %s, with "
+            "or without the data check; %s%s",
             coll_get(plan->coll)->name, units_size(size, plan->sweep.max), plan_world(plan),
             units_size_near(need, world_need(&fitted->spec)), units_size_near(have, limit),
             fitted->asked ? "are available" : "(half of what is available) may be used",
@@ -168,13 +175,14 @@ static int refuse(const struct fitted *fitted, size_t limit, struct ready_set *s
     return -1;
 }
 
-/* A transport of GPUs: one rank on each. */
+/* Ranks on GPUs: one on each. */
 static bool wants_devices(const struct request *request)
 {
     struct err none = ERR_INIT;
-    const struct transport *transport = transport_find(request->transport, &none);
+    struct wiring wiring =
+        wiring_of(request->transport, request->wire, request->buffers, request->memory, &none);
     err_release(&none);
-    return transport && transport->device;
+    return wiring.device;
 }
 
 int fit(const struct request *request, const struct opts *opts, const struct coll *coll,

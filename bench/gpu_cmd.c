@@ -316,7 +316,7 @@ static void print_header(struct gpu_bench *bench, int argc, char **argv)
 {
     struct out *out = bench->out;
     header_machine(out, header_source(true), argc, argv);
-    header_gpus(out, bench->gpu, (uint32_t)bench->device + 1);
+    header_gpus(out, bench->gpu, (uint32_t)bench->device + 1, NULL);
     out_note(out,
              "device %d alone; moved: bytes read and written, GB = 10^9 B; copy: the device's "
              "own, sample by sample beside each row; small sizes lie in its caches",

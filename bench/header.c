@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "bench/facts.h"
+#include "bench/wiring.h"
 #include "exec/launch.h"
 #include "exec/transport.h"
 #include "kernels/gpu.h"
@@ -268,10 +269,11 @@ static void note_setting(struct out *out, const struct plan *plan)
 {
     const struct coll *coll = coll_get(plan->coll);
     const char *transport = transport_table()[plan->transport]->name;
-    const char *buffers = plan->shared ? "shared" : "private";
+    const char *buffers = wiring_buffers(plan->transport, plan->shared, plan->device);
+    bool mapped = strcmp(buffers, buffer_words[0]) == 0;
     bool verified = plan->nranks <= READY_VERIFY_RANKS;
     out_note(out, "transport %s, wires %s; buffers %s (peers %s map them)", transport,
-             wire_text(plan), buffers, plan->shared ? "can" : "cannot");
+             wire_text(plan), buffers, mapped ? "can" : "cannot");
     if (plan->wire == PLAN_WIRE_AUTO && plan->place[OUT_OF_PLACE] && plan->place[IN_PLACE]) {
         out_note(out, "transport of a row: %s/A+B means wires A out of place, B in place",
                  transport);
@@ -294,6 +296,7 @@ static void note_setting(struct out *out, const struct plan *plan)
     out_meta(out, "transport", out_text(transport));
     out_meta(out, "wire", out_text(wire_text(plan)));
     out_meta(out, "buffers", out_text(buffers));
+    out_meta(out, "memory", out_text(plan->device ? "gpu" : "host"));
     out_meta(out, "verified", out_bool(verified));
     if (plan->mode != MODE_TIME) return;
     note_measuring(out, plan);
@@ -306,13 +309,17 @@ static void note_setting(struct out *out, const struct plan *plan)
 
 static void note_gpus(struct out *out, const struct plan *plan)
 {
-    out_note(out, "time, p50, p99: of the GPU, by events around operations that wait in the stream "
-                  "until all are queued; host: of one alone as the host sees it, launch: of the "
-                  "launching call in it");
+    const struct transport *transport = transport_table()[plan->transport];
+    uint32_t here = plan->nhosts ? plan_host_ranks(plan)[0] : plan_world(plan);
+    out_note(out,
+             "time, p50, p99: of the GPU, by events around operations%s; host: of one alone as the "
+             "host sees it, launch: of the launching call in it",
+             transport->device ? " that wait in the stream until all are queued"
+                               : ", whose steps the host launches");
     int devices;
     const char *why;
     const struct gpu *gpu = gpu_devices(&devices, &why);
-    if (gpu) header_gpus(out, gpu, plan_world(plan));
+    if (gpu) header_gpus(out, gpu, here, transport);
 }
 
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv)
@@ -334,6 +341,10 @@ void header_facts(struct out *out, const struct facts *facts)
     out_meta(out, "clock_step_s", out_double(facts->clock_step_s));
     out_meta(out, "barrier_s", out_double(facts->barrier_s));
     out_meta(out, "ping_s", out_double(facts->ping_s));
+    if (facts->gpus[0]) {
+        out_note(out, "%s; slots are used all the same", facts->gpus);
+        out_meta(out, "gpu_direct", out_text(facts->gpus));
+    }
     if (facts->mpi[0]) {
         out_note(out, "MPI library: %s", facts->mpi);
         out_meta(out, "mpi_library", out_text(facts->mpi));
@@ -366,14 +377,24 @@ void header_footer(struct out *out, const struct footer *footer)
     } else {
         out_note(out, "Out of bounds values : N/A, not checked");
     }
-    double mean = footer->busbw_count ? footer->busbw_sum / (double)footer->busbw_count : 0;
-    if (footer->busbw_count) {
-        out_note(out, "Avg bus bandwidth    : %g (GB/s, mean over all rows and placements)", mean);
+    double mean = footer->large_count ? footer->large_sum / (double)footer->large_count : 0;
+    if (footer->large_count) {
+        out_note(out,
+                 "Avg bus bandwidth    : %g (GB/s, mean over rows of 1 MB or more, all placements)",
+                 mean);
+    } else if (footer->busbw_count) {
+        out_note(out, "Avg bus bandwidth    : N/A (no row of 1 MB or more: an average of small "
+                      "sizes is not meaningful)");
     }
+    if (footer->invalid) {
+        out_note(out, "INVALID results      : %llu below the least time there can be",
+                 (unsigned long long)footer->invalid);
+    }
+    out_meta(out, "invalid", out_uint(footer->invalid));
     out_meta(out, "drifts", out_uint(footer->drifts));
     out_meta(out, "checked", out_uint(footer->checked));
     out_meta(out, "wrong", out_uint(footer->wrong));
-    out_meta(out, "okay", out_bool(!footer->failed && footer->wrong == 0));
+    out_meta(out, "okay", out_bool(!footer->failed && footer->wrong + footer->invalid == 0));
     out_meta(out, "average_busbw_GBps",
-             footer->busbw_count ? out_double(mean) : (struct out_cell){0});
+             footer->large_count ? out_double(mean) : (struct out_cell){0});
 }

@@ -27,10 +27,13 @@ enum source header_source(bool device);
 /* Before anything runs. `argv` is the whole command line. */
 void header_plan(struct out *out, const struct fitted *fitted, int argc, char **argv);
 
-/* The GPUs of `nranks` ranks, which are there: their names, the CUDA runtime, who has which, pairs
- * without peer access; and a warning where they are emulated. Part of header_plan. */
+/* The GPUs of this host's `nranks` ranks, which are there: their names, the CUDA runtime, who has
+ * which, how buffers travel over the transport (NULL: there is none) and pairs without peer access;
+ * and a warning where they are emulated. Part of header_plan. */
 struct gpu;
-void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks);
+struct transport;
+void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks,
+                 const struct transport *transport);
 
 /* Which cores the ranks have. */
 void header_place(struct out *out, const struct place *place);
@@ -38,13 +41,18 @@ void header_place(struct out *out, const struct place *place);
 /* When the ranks have measured the machine. */
 void header_facts(struct out *out, const struct facts *facts);
 
+enum { FOOTER_LARGE = 1000000 }; /* bytes below which latency decides, not bandwidth */
+
 /* What stands behind the rows. */
 struct footer {
     uint64_t checked, wrong; /* results checked; wrong elements in all of them */
     uint64_t batched;        /* results whose samples are several operations */
-    double busbw_sum;
+    double busbw_sum;        /* of all measured results, as nccl-tests averages, */
     uint64_t busbw_count;
-    uint64_t drifts; /* rows of a launch that drifted away from the launches before */
-    bool failed;     /* the run ended early */
+    double large_sum; /* .. and of those of FOOTER_LARGE bytes or more */
+    uint64_t large_count;
+    uint64_t drifts;  /* rows of a launch that drifted away from the launches before */
+    uint64_t invalid; /* results below the least time there can be */
+    bool failed;      /* the run ended early */
 };
 void header_footer(struct out *out, const struct footer *footer);

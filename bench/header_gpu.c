@@ -3,10 +3,29 @@
  * record, so that their times go into no table and no picture. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "bench/header.h"
 #include "exec/device.h"
+#include "exec/transport.h"
+
+/* "ranks 0 2 share 0000:01:00.0, ranks 1 3 share 0000:02:00.0". Freed by the caller. */
+static char *shared_text(const struct gpu *gpu, uint32_t nranks, int devices)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    for (uint32_t d = 0; to && d < (uint32_t)devices && d + (uint32_t)devices < nranks; d++) {
+        struct gpu_info info;
+        fprintf(to, "%sranks", d ? ", " : "");
+        for (uint32_t r = d; r < nranks; r += (uint32_t)devices)
+            fprintf(to, " %u", r);
+        fprintf(to, " share %s", gpu->info((int)d, &info) ? "a device" : info.pci);
+    }
+    if (to) fclose(to);
+    return text;
+}
 
 /* "0 1 0 1": the device of each rank. freed by the caller. */
 static char *devices_text(uint32_t nranks, int devices)
@@ -65,20 +84,39 @@ static void note_apart(struct out *out, uint32_t nranks)
     if (apart) out_meta(out, "ranks_without_peer_access", out_text(pairs));
 }
 
-void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks)
+/* How buffers on GPUs travel over a transport that knows nothing of them. */
+static void note_pinned(struct out *out, const char *transport)
+{
+    bool near = strncmp(transport, "shm", 3) == 0; /* see shm.c */
+    out_note(out,
+             "buffers on GPUs: through pinned slots of the host%s, which kernels read and write in "
+             "place",
+             near ? " between hosts, and between ranks of one without peer access to each other's "
+                    "GPU; else through slots on the sender's GPU (CUDA IPC)"
+                  : "");
+    out_meta(out, "gpu_buffers", out_text(near ? "pinned between hosts" : "pinned"));
+}
+
+void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks,
+                 const struct transport *transport)
 {
     int devices, runtime = 0, driver = 0;
     const char *why;
     if (!gpu_devices(&devices, &why)) return;
     gpu->versions(&runtime, &driver);
     if (gpu->emulated) out_note(out, "WARNING: emulated GPUs, the times mean nothing");
-    out_note(out, "%s, driver for CUDA %d.%d; %d device%s", gpu->name, driver / 1000,
-             driver % 1000 / 10, devices, devices == 1 ? "" : "s");
+    int used = nranks < (uint32_t)devices ? (int)nranks : devices;
+    out_note(out, "%s, driver for CUDA %d.%d; %d device%s visible, %d used", gpu->name,
+             driver / 1000, driver % 1000 / 10, devices, devices == 1 ? "" : "s", used);
     note_devices(out, gpu, nranks, devices);
     char *by_rank = devices_text(nranks, devices);
     if (nranks > (uint32_t)devices) {
+        char *shared = shared_text(gpu, nranks, devices);
         out_note(out, "%u ranks share %d device%s: %s", nranks, devices, devices == 1 ? "" : "s",
                  nranks <= 64 && by_rank ? by_rank : "see JSON");
+        if (nranks <= 64 && shared)
+            out_note(out, "%s: libraries call that a duplicate GPU", shared);
+        free(shared);
     }
     out_meta(out, "emulated", out_bool(gpu->emulated));
     out_meta(out, "gpu_runtime", out_text(gpu->name));
@@ -87,5 +125,7 @@ void header_gpus(struct out *out, const struct gpu *gpu, uint32_t nranks)
     out_meta(out, "devices", out_int(devices));
     out_meta(out, "devices_by_rank", out_text(by_rank));
     free(by_rank);
-    note_apart(out, nranks);
+    bool staged = transport && !transport->device;
+    if (staged) note_pinned(out, transport->name);
+    if (!staged || strncmp(transport->name, "shm", 3) == 0) note_apart(out, nranks);
 }

@@ -42,7 +42,9 @@ static const struct {
     {"cuda-vmm", "memory is shared by CUDA IPC handles alone, not by those of cuMem"},
     {"cuda-fabric", "handles for GPUs of other machines of a rack: ranks run on one"},
     {"nvls", "reduction inside an NVLink switch, over multicast memory"},
-    {"mpi-rma", "MPI's one-sided puts arrive only while their target calls MPI, as messages do"},
+    {"mpi-rma",
+     "MPI_Win_flush holds the sender of an 8 B put for 13 to 25 ms while its target computes "
+     "for 10 ms; MPI_Isend returns in 2 to 17 us (MPICH 4.0.2)"},
 };
 
 static void list_transports(void)

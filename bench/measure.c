@@ -164,6 +164,9 @@ static int send_facts(struct measure *measure)
     message.u.facts = measure->facts;
     const char *says = rival_says(&measure->rival);
     if (says) snprintf(message.u.facts.mpi, sizeof message.u.facts.mpi, "%s", says);
+    const struct transport *transport = measure->bench.transport;
+    if (measure->bench.rk->device && transport->gpu_says)
+        transport->gpu_says(measure->bench.rk, message.u.facts.gpus, sizeof message.u.facts.gpus);
     return rank_send(measure->bench.rk, &message, sizeof message, measure->bench.err);
 }
 

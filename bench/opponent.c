@@ -35,7 +35,9 @@ int opponent_find(struct opponent_setup *setup, const struct request *request,
     bool mpi = plan->contest == CONTEST_MPI || transport_table()[plan->transport]->mpiexec;
     if (plan->contest == CONTEST_NCCL) return find_nccl(&setup->nccl, request, plan, err);
     if (!mpi) return 0;
-    return mpi_find(&setup->mpi, request->mpiexec, plan_world(plan), err);
+    bool spread = request->host_groups != NULL; /* several hosts */
+    return (spread ? mpi_find_spread : mpi_find)(&setup->mpi, request->mpiexec, plan_world(plan),
+                                                 err);
 }
 
 void opponent_setup_release(struct opponent_setup *setup)

@@ -96,6 +96,10 @@ static const struct opts_row rows[] = {
     ROW("buffers", 0, OPTS_CHOICE, buffers, "shared", "KIND",
         "where inputs and outputs lie: in memory that peers can map, or not",
         .choices = buffer_words),
+    ROW("memory", 0, OPTS_CHOICE, memory, "auto", "KIND",
+        "whose memory that is: the host's (OSU's H) or a GPU's, one per rank (D); auto: GPUs' with "
+        "their transports, else the host's",
+        .choices = memory_words),
     ROW("transport", 0, OPTS_STRING, transport, "shm", "NAME", "see collbench list"),
     ROW("hosts", 0, OPTS_STRING, hosts, NULL, "A:N,B:N..",
         "hosts and ranks on each, started over ssh; the first is this one"),
@@ -247,15 +251,16 @@ static void check_gpu_flags(const struct request *request, struct err *err)
     while (*at && strcmp((*at)->name, request->transport) != 0)
         at++;
     if (!*at || (*at)->device) return;
+    bool there = strcmp(memory_words[request->memory], "gpu") == 0;
     const char *const asked[] = {request->cudagraph ? "--cudagraph 1" : NULL,
-                                 request->oversubscribe ? "--oversubscribe" : NULL,
+                                 request->oversubscribe && !there ? "--oversubscribe" : NULL,
                                  request->vs == VS_NCCL ? "--vs nccl" : NULL};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         if (!asked[i]) continue;
         err_add(err, ERR_USAGE,
-                "%s is for ranks on GPUs, not for --transport %s; use --transport cuda-ipc or "
+                "%s is for ranks on GPUs, not for --transport %s%s; use --transport cuda-ipc or "
                 "cuda-peer",
-                asked[i], request->transport);
+                asked[i], request->transport, there ? " --memory gpu" : "");
     }
 }
 
@@ -361,10 +366,13 @@ static void check_library(const struct request *request, const struct opts *opts
                  {"nccl-algo", VS_NCCL},
                  {"nccl-proto", VS_NCCL},
                  {"nccl-hostid", VS_NCCL}};
+    struct err none = ERR_INIT;
+    const struct transport *transport = transport_named(request->transport, &none);
+    err_release(&none); /* an unknown one is found again */
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (!opts_is_set(opts, rules[i].option)) continue;
         if (request->vs == rules[i].vs) continue;
-        if (rules[i].vs == VS_MPI && strcmp(request->transport, "mpi") == 0) continue;
+        if (rules[i].vs == VS_MPI && transport && transport->mpiexec) continue;
         err_add(err, ERR_USAGE, "--%s means nothing without --vs %s", rules[i].option,
                 vs_choices[rules[i].vs]);
     }
@@ -559,7 +567,8 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
 /* What ranks on GPUs do not do. */
 static void check_device(struct plan *plan, const struct request *request, struct err *err)
 {
-    const char *name = transport_table()[plan->transport]->name;
+    const struct transport *transport = transport_table()[plan->transport];
+    const char *name = transport->name;
     const struct {
         bool asked;
         const char *what;
@@ -572,10 +581,11 @@ static void check_device(struct plan *plan, const struct request *request, struc
                 {request->repeat_check, "--repeat-check"}};
     for (size_t i = 0; plan->device && i < sizeof none / sizeof *none; i++) {
         if (!none[i].asked) continue;
-        err_add(err, ERR_USAGE, "%s is for ranks on processors, not for --transport %s: use shm",
-                none[i].what, name);
+        err_add(err, ERR_USAGE, "%s is for ranks on processors, not for %s %s: use %s",
+                none[i].what, transport->device ? "--transport" : "--memory",
+                transport->device ? name : "gpu", transport->device ? "shm" : "--memory host");
     }
-    if (plan->device && plan->graph && !transport_table()[plan->transport]->graphs) {
+    if (transport->device && plan->graph && !transport->graphs) {
         err_add(err, ERR_USAGE,
                 "--cudagraph 1: %s issues each copy by itself; graphs are there with --transport "
                 "cuda-ipc",
@@ -595,7 +605,8 @@ void request_check_network(const struct request *request, const char *name, stru
         bool asked;
         const char *option, *part, *other, *valid;
     } needs[] = {
-        {request->iface != NULL, "--iface", "tcp", "ofi", "tcp, shm+tcp, ofi or shm+ofi"},
+        {request->iface != NULL && !request->host_groups, "--iface", "tcp", "ofi",
+         "tcp, shm+tcp, ofi or shm+ofi"}, /* over several hosts: also where these meet */
         {request->connections > 0, "--connections", "tcp", "tcp", "tcp or shm+tcp"},
         {request->provider != NULL, "--provider", "ofi", "ofi", "ofi or shm+ofi"},
     };
@@ -607,9 +618,25 @@ void request_check_network(const struct request *request, const char *name, stru
     }
 }
 
+/* Ranks of this host: the first of several. */
+static uint32_t ranks_here(const struct plan *plan, const struct request *request)
+{
+    struct err none = ERR_INIT; /* it was made from a list of hosts */
+    uint32_t *ranks, nhosts, here = plan->nranks;
+    if (request->host_groups && !algo_nodes_parse(request->host_groups, &ranks, &nhosts, &none)) {
+        here = ranks[0];
+        free(ranks);
+    }
+    err_release(&none);
+    return here;
+}
+
 static void plan_transport(struct plan *plan, const struct request *request, struct err *err)
 {
-    struct wiring wiring = wiring_of(request->transport, request->wire, request->buffers, err);
+    struct wiring wiring =
+        wiring_of(request->transport, request->wire, request->buffers, request->memory, err);
+    if (transport_table()[wiring.transport]->mpiexec && !request->mpiexec)
+        transport_find(request->transport, err); /* none was named: is there one? */
     plan->transport = wiring.transport;
     plan->wire = wiring.wire;
     plan->shared = wiring.shared;
@@ -621,7 +648,8 @@ static void plan_transport(struct plan *plan, const struct request *request, str
     request_check_network(request, transport_table()[plan->transport]->name, err);
     wiring_processes(&wiring, plan->threads, err);
     if (!plan->device || err->count) return;
-    wiring_devices(&wiring, plan->nranks, plan->oversubscribe, plan->threads, err);
+    uint32_t here = ranks_here(plan, request);
+    wiring_devices(&wiring, here, plan->oversubscribe, plan->threads, err);
     plan->apart = wiring.apart;
     plan->most_lanes = wiring.most_lanes;
 }

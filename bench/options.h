@@ -15,7 +15,7 @@ struct request {
     struct sweep sweep;
     double timeout_s, precision, cap_s, skew_s, soak_s;
     struct opts_list dtypes, ops, algos;
-    unsigned wire, buffers, ranks_as, cadence, vs, order, bind, format;
+    unsigned wire, buffers, memory, ranks_as, cadence, vs, order, bind, format;
     const char *transport, *json, *csv, *mpiexec, *groups, *trace;
     const char *nccl_algo, *nccl_proto;
     const char *nodes, *matrix, *schedule;

@@ -65,6 +65,10 @@ static const struct opts_row rows[] = {
         .choices = rank_choices),
     ROW("buffers", 0, OPTS_CHOICE, common.buffers, "shared", "KIND",
         "where messages lie: in memory that peers can map, or not", .choices = buffer_words),
+    ROW("memory", 0, OPTS_CHOICE, common.memory, "auto", "KIND",
+        "whose memory that is: the host's (OSU's H) or a GPU's, one per rank (D); auto: GPUs' with "
+        "their transports, else the host's",
+        .choices = memory_words),
     ROW("transport", 0, OPTS_STRING, common.transport, "shm", "NAME", "see collbench list"),
     ROW("hosts", 0, OPTS_STRING, common.hosts, NULL, "A:N,B:N..",
         "hosts and ranks on each, started over ssh; the first is this one"),
@@ -211,8 +215,8 @@ static void read_slow(struct p2p_plan *plan, struct err *err)
 static void read_transport(struct p2p_plan *plan, const struct p2p_request *request,
                            const struct opts *opts, struct err *err)
 {
-    struct wiring wiring =
-        wiring_of(request->common.transport, request->common.wire, request->common.buffers, err);
+    struct wiring wiring = wiring_of(request->common.transport, request->common.wire,
+                                     request->common.buffers, request->common.memory, err);
     plan->transport = wiring.transport;
     plan->wire = wiring.wire;
     plan->shared = wiring.shared;
@@ -222,6 +226,11 @@ static void read_transport(struct p2p_plan *plan, const struct p2p_request *requ
     const char *why;
     request_check_network(&request->common, transport_table()[plan->transport]->name, err);
     wiring_processes(&wiring, plan->threads, err);
+    if (plan->device && request->common.host_groups) {
+        err_add(err, ERR_USAGE,
+                "p2p over several hosts is for --memory host: pairs of GPUs meet in the memory of "
+                "one host");
+    }
     if (!plan->device || err->count) return;
     if (!opts_is_set(opts, "ranks") && gpu_devices(&devices, &why) && devices > 1)
         plan->nranks = (uint32_t)devices;
@@ -319,7 +328,9 @@ static int size_world(struct p2p_plan *plan, const struct request *request, stru
         .resident_bytes = all,
     };
     plan->device_bytes = all + DEVICE_SLACK;
-    if (plan->device && !plan->apart) spec->resident_bytes = DEVICE_HOST_BYTES;
+    bool host = plan->apart || !transport_table()[plan->transport]->device; /* slots are there */
+    if (plan->device && !host) spec->resident_bytes = DEVICE_HOST_BYTES;
+    spec->resident_bytes += transport_rank_bytes(transport_table()[plan->transport], &spec->net);
     return bad;
 }
 
@@ -473,7 +484,9 @@ static void note_device(struct out *out, const struct p2p_plan *plan)
     int devices;
     const char *why;
     const struct gpu *gpu = gpu_devices(&devices, &why);
-    if (gpu) header_gpus(out, gpu, plan->nranks);
+    const struct transport *transport = transport_table()[plan->transport];
+    if (gpu) header_gpus(out, gpu, plan->nranks, transport);
+    if (!transport->device) return;
     out_note(out,
              "times are those of the GPUs' clocks, without launching: messages of a window wait "
              "in the streams until both ranks of a pair are there");
@@ -497,7 +510,8 @@ static void note_plan(struct out *out, const struct p2p_plan *plan, const struct
                  plan->nranks, plan->cores);
     }
     out_note(out, "transport %s, wires %s; buffers %s; schedules verified before anything ran",
-             transport_table()[plan->transport]->name, wire, plan->shared ? "shared" : "private");
+             transport_table()[plan->transport]->name, wire,
+             wiring_buffers(plan->transport, plan->shared, plan->device));
     if (plan->nrounded) {
         out_note(out,
                  "sizes: %u of those asked for were no whole elements of %zu B, and are rounded",
@@ -606,7 +620,8 @@ static int run_plan(const struct request *request, struct p2p_plan *plan, struct
     while (argv[argc])
         argc++;
     if (size_world(plan, request, &spec, err)) return 0;
-    if (mpiexec && mpi_find(&mpi, NULL, plan->nranks, err)) return 0;
+    bool spread = request->host_groups != NULL; /* several hosts */
+    if (mpiexec && (spread ? mpi_find_spread : mpi_find)(&mpi, NULL, plan->nranks, err)) return 0;
     run.world = across_open(across, request, err) ? NULL : make_world(across, &spec, err);
     if (!run.world) {
         mpi_setup_release(&mpi);

@@ -231,11 +231,17 @@ static double run_on_gpu(const struct duel *duel, enum p2p_mode mode, uint64_t c
     return (double)timing_gpu_batch(duel->seat->rk, &runner, count, meet_other, &mine);
 }
 
+/* Whether GPUs' clocks count: over other transports the host drives all, and its own does. */
+static bool by_gpu(const struct seat *seat)
+{
+    return seat->rk->device && transport_table()[seat->plan->transport]->device;
+}
+
 /* Nanoseconds of one sample. */
 static double run_sample(const struct duel *duel, enum p2p_mode mode, uint64_t window)
 {
     enum p2p_leg first = modes[mode].legs[0];
-    if (duel->seat->rk->device) return run_on_gpu(duel, mode, window);
+    if (by_gpu(duel->seat)) return run_on_gpu(duel, mode, window);
     if (modes[mode].meets && is_pulled(duel, first)) return run_fresh(duel, first, window);
     uint64_t start = clock_ns();
     for (uint64_t w = 0; w < window; w++) {
@@ -308,7 +314,9 @@ static void check(const struct duel *duel, enum p2p_leg leg, uint64_t round)
     meet(duel); /* nobody looks at the old data any more */
     fill(duel, leg, salt);
     meet(duel);
+    if (seat->rk->fault) exec_spoil(duel->exec[leg]);
     operate(duel, leg);
+    if (seat->rk->fault) exec_spoiled(duel->exec[leg]);
     if (seat->planted < duel->legs->legs[leg].row.out_bytes / esize) {
         site_flip(&seat->site, seat->memory + seat->planted * esize);
     }
@@ -337,7 +345,7 @@ static void settle(struct duel *duel, enum p2p_mode mode)
         if (least_ns < window_ns) least_ns = window_ns;
     }
     uint64_t most = P2P_WINDOW_MOST;
-    if (seat->rk->device) { /* what a stream takes, as long as its events need */
+    if (by_gpu(seat)) { /* what a stream takes, as long as its events need */
         most = TIMING_GPU_BATCH / modes[mode].nlegs;
         least_ns = TIMING_GPU_SAMPLE_S * 1e9;
     }

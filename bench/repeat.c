@@ -191,7 +191,9 @@ static void run_all(const struct repeat *repeat, struct side *side)
     for (uint64_t run = 0; run < repeat->nruns; run++) {
         fill(side);
         rank_barrier(rk);
+        if (rk->fault) exec_spoil(side->exec);
         side_operate(side);
+        if (rk->fault) exec_spoiled(side->exec);
         if (repeat->bench.planted < bytes / esize) out[repeat->bench.planted * esize] ^= 1;
         hashes[run] = hash_of(rk, out, bytes);
         rank_barrier(rk);

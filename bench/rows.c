@@ -237,9 +237,28 @@ static void count_result(struct rows *rows, const struct result *result)
     }
     footer->batched += result->batch > 1;
     if (result->nsamples > 0 && result->source == SOURCE_MEASURED) {
+        bool large = result->bytes >= FOOTER_LARGE;
         footer->busbw_sum += result->busbw_GBps;
         footer->busbw_count++;
+        footer->large_sum += large ? result->busbw_GBps : 0;
+        footer->large_count += large;
     }
+}
+
+/* A time that no transfer can have: less than half of what copying the least bytes takes. Only
+ * where the slowest rank counts, and where no rank can come late for want of a core. */
+static void judge_bound(struct rows *rows, const struct result *result)
+{
+    const struct plan *plan = rows->plan;
+    bool counts = plan->average == AVERAGE_MAX && plan->contest != CONTEST_SKEW &&
+                  plan_world(plan) <= plan->cores;
+    if (!counts || result->nsamples == 0 || !(2 * result->p50_us < result->bound_us)) return;
+    rows->footer.invalid++;
+    err_add(rows->wrong, ERR_FAILED,
+            "%s %s, %zu B, %s: the row is INVALID: p50 is %.3g us, but to move these bytes takes "
+            "%.3g us at least; something else than the operation was timed",
+            coll_get(result->coll)->name, result->algo, (size_t)result->bytes,
+            result->in_place ? "in place" : "out of place", result->p50_us, result->bound_us);
 }
 
 /* Now, in local time with its offset, to the millisecond. */
@@ -267,6 +286,7 @@ static bool take_result(struct rows *rows, const struct message *message)
     rows->count = rows->us_cap = 0;
     count_result(rows, &result);
     if (result.wrong > 0) say_wrong(rows, message);
+    judge_bound(rows, &result);
     if (rows->history) {
         char *drift = history_take(rows->history, p->row, message->u.result.series, &result);
         if (drift) outputs_note(rows->outputs, "DRIFT %s: %s", result.timestamp, drift);

@@ -15,6 +15,7 @@
 #include "bench/clock.h"
 #include "bench/fit.h"
 #include "bench/header.h"
+#include "bench/links.h"
 #include "bench/list.h"
 #include "bench/measure.h"
 #include "bench/opponent.h"
@@ -31,6 +32,7 @@ struct setting {
     const struct request *request;
     const struct fitted *fitted;
     struct across *across; /* --hosts */
+    struct links links;
     struct place *place;
     struct opponent_setup opponent; /* --vs */
     char **argv;                    /* the whole command line */
@@ -232,7 +234,11 @@ static void note_setting(const struct run *run)
     const char *const *warnings;
     size_t count = place_warnings(setting->place, &warnings);
     across_note(setting->across, run->outputs.record);
-    if (run->outputs.format == FORMAT_OWN) across_note(setting->across, run->outputs.text);
+    links_note(&setting->links, setting->across->hosts, run->outputs.record);
+    if (run->outputs.format == FORMAT_OWN) {
+        across_note(setting->across, run->outputs.text);
+        links_note(&setting->links, setting->across->hosts, run->outputs.text);
+    }
     header_place(run->outputs.record, setting->place);
     if (run->outputs.format == FORMAT_OWN) header_place(run->outputs.text, setting->place);
     opponent_note(&setting->opponent, run->plan, &run->outputs);
@@ -310,7 +316,10 @@ static int prepare(struct setting *setting, struct err *err)
     const struct plan *plan = setting->fitted->plan;
     if (format_check((enum format)request->format, plan, err)) return -1;
     if (opponent_find(&setting->opponent, request, plan, err)) return -1;
+    setting->links = links_count(setting->fitted);
+    if (links_check(&setting->links, setting->fitted, setting->across->hosts, err)) return -1;
     if (across_open(setting->across, request, err)) return -1;
+    if (links_check(&setting->links, setting->fitted, setting->across->hosts, err)) return -1;
     uint32_t here = across_machine_ranks(setting->across, plan_world(plan));
     setting->place = place_plan((enum bind)request->bind, here);
     return 0;
@@ -344,6 +353,8 @@ static int run_request(struct request *request, struct opts *opts, const struct 
     if (!bad && !fit(request, opts, coll, &fitted, err) && !verify(&fitted, err) &&
         !prepare(&setting, err)) {
         ended = run_plan(&setting, err);
+    } else {
+        ended = launch_signal_pending(); /* while hosts were started */
     }
     across_close(&across, ended ? 128 + ended : (int)err->code);
     free(request->host_groups);
@@ -365,6 +376,7 @@ static int refuse_osu_flags(char **argv, struct err *err)
         {'i', "the iterations, here --iters", "--stepbytes"},
         {'f', "all columns, which are always there", "--stepfactor"},
         {'c', "the data check without a number, here --check 1", "--check N"},
+        {'d', "whose memory the buffers lie in, here --memory", "--datatype"},
     };
     int bad = 0;
     for (char **word = argv + 1; *word; word++) {

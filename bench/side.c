@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "bench/wiring.h"
 #include "exec/device.h"
 #include "exec/launch.h"
 
@@ -32,8 +33,12 @@ static int allocate_slot(struct bench *bench)
 static int allocate_on_device(struct bench *bench)
 {
     struct rank *rk = bench->rk;
-    if (device_open(rk, bench->plan->device_bytes, bench->err)) return -1;
-    const struct gpu *gpu = rk->device->gpu;
+    const struct gpu *gpu;
+    uint32_t here = world_host_ranks(rk->world, world_own_host(rk->world));
+    if (device_fit(here, bench->plan->oversubscribe, &gpu, bench->err) ||
+        device_open(rk, bench->plan->device_bytes, bench->err)) {
+        return -1;
+    }
     void *memory = NULL;
     if (bench->plan->shared) {
         memory = device_alloc(rk, bench->memory_bytes, bench->err);
@@ -90,6 +95,10 @@ int bench_open(struct bench *bench, struct rank *rk, struct err *err)
         bench->group[r] = rk->rank - bench->me + r;
     rank_says(rk, "%s, starting", coll_get(plan->coll)->name);
     if (rk->fault) launch_fault(rk);
+    if (plan->rounds == 0 && launch_refuse_spoil(rk, "data are not checked (--check 0)", err))
+        return -1;
+    if (coll_get(plan->coll)->empty && launch_refuse_spoil(rk, "a barrier has no data", err))
+        return -1;
     if (!bench->kernels || check_plant(rk, &bench->planted, err)) return -1;
     return allocate(bench) || site_open(&bench->site, rk, err) ? -1 : 0;
 }
@@ -216,7 +225,9 @@ uint64_t side_check(const struct side *side, const struct runner *runner, uint64
         bool absent =
             side->bench->planted != UINT64_MAX && coll_get(side->bench->plan->coll)->empty;
         board_place(rk->world, rk->rank)->entered += !absent;
+        if (rk->fault) exec_spoil(side->exec);
         runner->run(runner->ctx);
+        if (rk->fault) exec_spoiled(side->exec);
         if (side->bench->planted < side->row->out_bytes / esize) {
             uint8_t *out = side->check.memory + side->check.places.out;
             site_flip(&side->bench->site, out + side->bench->planted * esize);
@@ -266,7 +277,8 @@ struct result side_describe(const struct side *side)
     snprintf(result.algo, sizeof result.algo, "%s", plan_algo_name(plan, row));
     snprintf(result.transport, sizeof result.transport, "%s/%s", side->bench->transport->name,
              wire_mode_name(side->linked->opts.mode));
-    snprintf(result.buffers, sizeof result.buffers, "%s", plan->shared ? "shared" : "private");
+    snprintf(result.buffers, sizeof result.buffers, "%s",
+             wiring_buffers(plan->transport, plan->shared, plan->device));
     snprintf(result.dtype, sizeof result.dtype, "%s", dtype_name(row->dtype));
     snprintf(result.redop, sizeof result.redop, "%s", coll->reduces ? redop_name(row->op) : "none");
     return result;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * --transport, --wire and --buffers: their words, and what they mean together. */
+ * --transport, --wire, --buffers and --memory: their words, and what they mean together. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,6 +9,7 @@
 
 extern const char *const wire_words[];   /* of --wire, ended by NULL */
 extern const char *const buffer_words[]; /* of --buffers */
+extern const char *const memory_words[]; /* of --memory */
 
 struct wiring {
     uint32_t transport;  /* number in transport_table() */
@@ -19,13 +20,18 @@ struct wiring {
     uint32_t most_lanes; /* blocks that surely run at once for each rank */
 };
 
-/* `wire` and `buffers` are numbers of the words above. What cannot be had together adds a sentence
- * (ERR_USAGE). */
-struct wiring wiring_of(const char *transport, unsigned wire, unsigned buffers, struct err *err);
+/* `wire`, `buffers` and `memory` are numbers of the words above. What cannot be had together adds a
+ * sentence (ERR_USAGE); that there is no mpiexec does not, for one may have been named (mpi_find
+ * looks). */
+struct wiring wiring_of(const char *transport, unsigned wire, unsigned buffers, unsigned memory,
+                        struct err *err);
 
-/* What the GPUs of `nranks` ranks (threads of one process, or processes) allow, for a device's
- * transport. More ranks than GPUs, unless those may be shared, and pulling without peer access add
- * a sentence (ERR_USAGE) and give -1. */
+/* How tables call the buffers: shared, private, or gpu of those that go through slots. */
+const char *wiring_buffers(uint32_t transport, bool shared, bool device);
+
+/* What the GPUs of this host allow its `nranks` ranks (threads of one process, or processes). More
+ * ranks than GPUs, unless those may be shared, and pulling without peer access add a sentence
+ * (ERR_USAGE) and give -1. */
 int wiring_devices(struct wiring *wiring, uint32_t nranks, bool oversubscribe, bool threads,
                    struct err *err);
 

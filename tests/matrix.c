@@ -4,12 +4,12 @@
  * checked element by element; and for every row the executor's message log against the simulator's.
  *
  *     matrix [--threads] [--ranks 1,2,5] [--every K] [--logs] [--algo NAME] [--transport NAME]
- *            [--provider NAME] [--plain]
+ *            [--provider NAME] [--plain] [--gpu]
  *
  * --every K runs each K-th case (a different share of the cases for each rank count); --algo takes
- * only the rows of that name; --plain makes all of them sums of floats. On a transport of GPUs
- * ranks share those that there are; every fourth of its cases there is launched as a graph, where
- * the transport has graphs. */
+ * only the rows of that name; --plain makes all of them sums of floats. On a transport of GPUs, and
+ * with --gpu on others too, buffers lie on GPUs and ranks share those that there are; every fourth
+ * of its cases there is launched as a graph, where the transport has graphs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@
 #include "sched/verify.h"
 
 struct options {
-    bool threads, logs, plain;
+    bool threads, logs, plain, gpu;
     uint32_t every;
     uint32_t ranks[32], nranks;
     const char *algo; /* NULL: all */
@@ -40,7 +40,7 @@ struct options {
 /* What all ranks need to know; lies in the blob. */
 struct job {
     uint32_t every;
-    bool logs, plain;
+    bool logs, plain, gpu;
     char algo[sizeof((struct sched){0}.name)]; /* "": all */
     char transport[16];
     bool graphs;
@@ -434,7 +434,8 @@ static int rank_main(struct rank *rk, struct err *err)
                         .seen_out = out,
                         .modes = transport->modes,
                         .index = rk->nranks};
-    if (transport->device) {
+    if (transport->device || job->gpu) {
+        if (!transport->device) walk.modes = 1u << WIRE_STAGED;
         if (device_open(rk, DEVICE_BYTES, err)) return -1;
         walk.in = device_alloc(rk, DEVICE_BUFFER, err);
         walk.out = device_alloc(rk, DEVICE_BUFFER, err);
@@ -467,8 +468,10 @@ static int run_ranks(const struct options *options, uint32_t n, char **argv, str
     bad = world ? 0 : -1;
     if (world) {
         struct job *job = world_blob(world);
-        *job =
-            (struct job){.every = options->every, .logs = options->logs, .plain = options->plain};
+        *job = (struct job){.every = options->every,
+                            .logs = options->logs,
+                            .plain = options->plain,
+                            .gpu = options->gpu};
         snprintf(job->transport, sizeof job->transport, "%s", options->transport);
         char pairs[64];
         job->apart = transport->device && device_apart(n, pairs, sizeof pairs) > 0;
@@ -509,6 +512,8 @@ static void parse(struct options *options, int argc, char **argv)
             options->logs = true;
         } else if (strcmp(argv[i], "--plain") == 0) {
             options->plain = true;
+        } else if (strcmp(argv[i], "--gpu") == 0) {
+            options->gpu = true;
         } else if (strcmp(argv[i], "--every") == 0 && i + 1 < argc) {
             options->every = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--algo") == 0 && i + 1 < argc) {

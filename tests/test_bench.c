@@ -17,6 +17,7 @@
 #include "bench/history.h"
 #include "bench/options.h"
 #include "bench/p2p.h"
+#include "bench/rows.h"
 #include "bench/stats.h"
 #include "exec/exec.h"
 #include "sched/verify.h"
@@ -531,6 +532,52 @@ Test(fit, the_largest_size_named_fits_and_no_more)
         err_release(&err);
         release(&p);
     }
+}
+
+/* ---- rows that cannot be ---- */
+
+/* NVIDIA/nccl#1984: 0.5 us for a collective that was launched, not waited for. */
+Test(rows, D18_faster_than_bytes_can_move)
+{
+    const struct {
+        double p50_us;
+        enum average average;
+        uint32_t cores;
+        uint64_t invalid;
+    } cases[] = {
+        {0.5, AVERAGE_MAX, 2, 1},   {24.9, AVERAGE_MAX, 2, 1}, {25.1, AVERAGE_MAX, 2, 0},
+        {0.5, AVERAGE_RANK0, 2, 0}, {0.5, AVERAGE_MAX, 1, 0},
+    };
+    struct parsed p;
+    parse(&p, "allreduce", "--size 1M -n 3 --out-of-place", 2);
+    cr_assert(p.plan);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err wrong = ERR_INIT, err = ERR_INIT;
+        struct outputs outputs = {table_new(0), table_new(0), table_new(0), FORMAT_OWN};
+        p.plan->average = cases[i].average;
+        p.plan->cores = cases[i].cores;
+        struct rows *rows = rows_new(p.plan, &outputs, &wrong);
+        struct message message = {.kind = MESSAGE_RESULT};
+        message.u.result.nseries = 1;
+        message.u.result.result = (struct result){.coll = COLL_ALLREDUCE,
+                                                  .algo = "ring",
+                                                  .bytes = 1 << 20,
+                                                  .nsamples = 3,
+                                                  .p50_us = cases[i].p50_us,
+                                                  .bound_us = 50};
+        cr_expect(rows_take(rows, &message));
+        cr_expect_eq(rows_footer(rows)->invalid, cases[i].invalid, "case %zu", i);
+        cr_expect_eq(wrong.code, cases[i].invalid ? ERR_FAILED : 0);
+        if (cases[i].invalid)
+            cr_expect(strstr(wrong.text, "1048576 B, out of place: the row is INVALID"));
+        rows_free(rows);
+        out_close(outputs.record, &err);
+        out_close(outputs.sheet, &err);
+        out_close(outputs.text, &err);
+        cr_expect_eq(err.count, 0);
+        err_release(&wrong);
+    }
+    release(&p);
 }
 
 /* ---- the bound ---- */

@@ -24,6 +24,14 @@ def gpus(**more):
     return {**GPUS, **more}
 
 
+def networks():
+    """Those of the transports that can be used here."""
+    lines = base.Run(["list"]).lines
+    return [name for name in ("tcp", "shm+tcp", "ofi", "shm+ofi", "mpi")
+            if any(line.split()[0] == name and "unusable" not in line and "cannot" not in line
+                   for line in lines if line.strip())]
+
+
 class Gpu(base.Case):
     def run_rows(self, *args, env=None):
         """The record's rows; every element that was checked is right."""
@@ -113,6 +121,115 @@ class Pairs(Gpu):
         self.assertIn("WARNING: emulated GPUs", run.out)
         self.p2p("--transport", "cuda-peer", "--ranks", "3", "--oversubscribe", "--buffers",
                  "private", "--size", "8,64K", env=gpus(CUEMU_DEVICES="1"))
+
+
+class Networks(Gpu):
+    """Buffers on GPUs over transports that know nothing of them."""
+
+    def test_every_operation(self):
+        for transport in networks():
+            for operation in OPERATIONS:
+                more = ["--imbalance", "2"] if operation == "alltoallv" else []
+                rows = self.run_rows(operation, "--transport", transport, "--memory", "gpu",
+                                     "--ranks", "3", "-b", "0", "-e", "40K", "-f", "64",
+                                     *more)["rows"]
+                self.assertEqual({row["buffers"] for row in rows}, {"gpu"})
+                self.assertEqual({row["transport"] for row in rows}, {transport + "/staged"})
+
+    def test_several_passes_types_and_operators(self):
+        for more in (["--algo", "ring", "--size", "100K", "--slice", "4K"],
+                     ["-d", "all", "-o", "all", "--size", "3001"],
+                     ["--oversubscribe", "--size", "4M"], ["--buffers", "private", "--size", "8"],
+                     ["--ranks-as", "threads", "--size", "64K"]):
+            self.run_rows("allreduce", "--transport", "tcp", "--memory", "gpu", "--ranks", "3",
+                          *more, env=gpus(CUEMU_DEVICES="2" if "--oversub" in more[0] else "4"))
+
+    def test_the_header_says_how_they_travel(self):
+        for transport, text, key in (("tcp", "through pinned slots of the host, which", "pinned"),
+                                     ("shm+tcp", "through slots on the sender's GPU (CUDA IPC)",
+                                      "pinned between hosts")):
+            run = base.Run(["allreduce", "--transport", transport, "--memory", "gpu", "--ranks",
+                            "2", "--size", "8", *QUICK], env=gpus())
+            self.assertEqual(run.code, 0, run.err)
+            self.assertIn("# buffers on GPUs: through pinned slots of the host", run.out)
+            self.assertIn(text, run.out)
+            meta = self.run_rows("allreduce", "--transport", transport, "--memory", "gpu",
+                                 "--ranks", "2", "--size", "8")["meta"]
+            self.assertEqual((meta["gpu_buffers"], meta["memory"], meta["buffers"]),
+                             (key, "gpu", "gpu"))
+        run = base.Run(["allreduce", "--transport", "shm+tcp", "--memory", "gpu", "--ranks", "3",
+                        "--size", "8", *QUICK], env=gpus(CUEMU_P2P_GROUP="2"))
+        self.assertIn("ranks 0-2 1-2 have no peer access", run.out)
+
+    def test_what_libraries_say(self):
+        for transport, text in (("ofi", "memory of GPUs (FI_HMEM)"),
+                                ("mpi", "memory of GPUs (MPIX_Query_cuda_support)")):
+            if transport not in networks(): continue
+            meta = self.run_rows("allreduce", "--transport", transport, "--memory", "gpu",
+                                 "--ranks", "2", "--size", "8")["meta"]
+            self.assertIn(text, meta["gpu_direct"])
+
+    def test_over_hosts(self):
+        hosts = ["allreduce", "--hosts", "127.0.0.1:2,127.0.0.2:2", "--memory", "gpu", "-b", "0",
+                 "-e", "100000", "-i", "50000"]
+        for transport in ("shm+tcp", "tcp"):
+            self.run_rows(*hosts, "--transport", transport, env=gpus(CUEMU_DEVICES="2"))
+        run = base.Run(hosts, env=gpus(CUEMU_DEVICES="1"))
+        self.assertEqual((run.code, run.out), (2, ""))
+        self.assertIn("2 ranks need as many GPUs, but there are 1", run.err)
+
+    def test_pairs(self):
+        run = base.Run(["p2p", "--transport", "tcp", "--memory", "gpu", "--ranks", "2", "-n", "4",
+                        "--size", "8,64K"], env=gpus())
+        self.assertEqual(run.code, 0, run.err)
+        self.assertIn("buffers gpu", run.out)
+        self.assertIn("# wrong elements : 0 in", run.out)
+        run = base.Run(["p2p", "--hosts", "127.0.0.1:1,127.0.0.2:1", "--memory", "gpu"], env=gpus())
+        self.assertEqual((run.code, run.out), (2, ""))
+        self.assertIn("p2p over several hosts is for --memory host", run.err)
+
+    def test_a_wrong_element_is_found(self):
+        run = base.Run(["allreduce", "--transport", "tcp", "--memory", "gpu", "--ranks", "2",
+                        "--size", "64K", *QUICK], env=gpus(COLLBENCH_WRONG="1:7"))
+        self.assertEqual(run.code, 1)
+        self.assertIn("rank 1, output element 7", run.err)
+
+    def test_a_rank_dies(self):
+        for fault in ("kill:1:30", "stop:1:30"):
+            run = base.Run(["allreduce", "--transport", "tcp", "--memory", "gpu", "--ranks", "3",
+                            "--size", "64K", "-n", "30", "-T", "3"],
+                           env=gpus(COLLBENCH_FAULT=fault))
+            self.assertEqual(run.code, 1, run.err)
+            self.assertIn("rank 1", run.err)
+            self.assertLess(run.seconds, 20)
+
+    def test_refusals(self):
+        for args, words in ((["--transport", "cuda-ipc", "--memory", "host"],
+                             ["--memory host", "cuda-ipc", "such as shm or tcp"]),
+                            (["--transport", "tcp", "--memory", "gpu", "--wire", "pull"],
+                             ["--wire pull", "tcp", "--wire staged"]),
+                            (["--transport", "tcp", "--memory", "gpu", "--vs", "nccl"],
+                             ["--vs nccl", "--memory gpu", "cuda-ipc"]),
+                            (["--transport", "tcp", "--memory", "gpu", "--vs", "mpi"],
+                             ["--vs mpi", "--memory host"]),
+                            (["--transport", "tcp", "--memory", "gpu", "--ranks", "5"],
+                             ["5 ranks", "there are 4", "--ranks 4", "--oversubscribe"]),
+                            (["--transport", "tcp", "--memory", "card"],
+                             ["--memory", "card", "auto, host, gpu"])):
+            run = base.Run(["allreduce", "--size", "8", *args], env=gpus())
+            self.assertEqual((run.code, run.out), (2, ""), args)
+            for word in words:
+                self.assertIn(word, run.err, args)
+
+
+    def test_a_flag_of_osu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "osu_allreduce")
+            os.symlink(base.PROGRAM, path)
+            run = subprocess.run([path, "-d", "cuda"], capture_output=True, text=True, check=False)
+            self.assertEqual((run.returncode, run.stdout), (2, ""))
+            self.assertIn("-d of OSU's programs is whose memory the buffers lie in, here --memory",
+                          run.stderr)
 
 
 class Words(Gpu):

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -18,6 +20,14 @@
 
 enum { CONNECT_S = 10, HELLO_S = 5, PATIENCE_MS = 5000, TOKEN_S = 30 };
 
+/* Number of a file or directory on its device; of a device, if `device`. 0: it is not there. */
+static uint64_t number_of(const char *path, bool device)
+{
+    struct stat at;
+    if (stat(path, &at)) return 0;
+    return device ? at.st_dev : at.st_ino;
+}
+
 void agent_describe(struct agent_hello *hello)
 {
     *hello = (struct agent_hello){.version = ""};
@@ -27,6 +37,11 @@ void agent_describe(struct agent_hello *hello)
     char *boot = file_text("/proc/sys/kernel/random/boot_id");
     snprintf(hello->boot, sizeof hello->boot, "%s", boot ? boot : hello->name);
     free(boot);
+    hello->ipc = number_of("/proc/self/ns/ipc", false);
+    hello->net = number_of("/proc/self/ns/net", false);
+    hello->shm = number_of("/dev/shm", true);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) hello->files = files.rlim_cur;
 }
 
 /* ---- a rank's news ---- */
@@ -68,10 +83,21 @@ void status_news_take(struct world *world, uint32_t rank, const struct status_ne
 
 /* ---- a job ---- */
 
-void job_pack(struct pack *pack, const struct launch_spec *spec, uint32_t host)
+static void pack_words(struct pack *pack, char *const *words)
+{
+    uint64_t count = 0;
+    while (words && words[count])
+        count++;
+    pack_u64(pack, count);
+    for (uint64_t i = 0; i < count; i++)
+        pack_text(pack, words[i]);
+}
+
+void job_pack(struct pack *pack, const struct launch_spec *spec, uint32_t host,
+              char *const *command)
 {
     struct world *world = spec->world;
-    uint32_t nhosts = world_nhosts(world), before, words = 0;
+    uint32_t nhosts = world_nhosts(world), before;
     uint32_t machine = hosts_machine_ranks(spec->hosts, host, &before);
     struct world_spec memory = world_spec_of(world);
     pack_u64(pack, memory.nranks);
@@ -86,11 +112,9 @@ void job_pack(struct pack *pack, const struct launch_spec *spec, uint32_t host)
     pack_u64(pack, spec->bind);
     pack_u64(pack, spec->threads);
     pack_block(pack, world_blob(world), spec->blob_used);
-    while (spec->argv[words])
-        words++;
-    pack_u64(pack, words);
-    for (uint32_t i = 0; i < words; i++)
-        pack_text(pack, spec->argv[i]);
+    pack_words(pack, spec->argv);
+    pack_words(pack, command);
+    pack_text(pack, command ? spec->rank_variable : "");
 }
 
 /* A job as it came; the blob and the numbers point into the frame. */
@@ -101,15 +125,37 @@ struct job {
     bool threads;
     const void *blob;
     size_t blob_bytes;
-    char **argv;
-    uint64_t words;
+    char **argv, **command; /* NULL-terminated */
+    char *rank_variable;
 };
+
+static void words_free(char **words)
+{
+    for (char **word = words; word && *word; word++)
+        free(*word);
+    free(words);
+}
 
 static void job_release(struct job *job)
 {
-    for (uint64_t i = 0; job->argv && i < job->words; i++)
-        free(job->argv[i]);
-    free(job->argv);
+    words_free(job->argv);
+    words_free(job->command);
+    free(job->rank_variable);
+    free((void *)(uintptr_t)job->memory.host_ranks);
+}
+
+/* A list of words, NULL-terminated; NULL: it is cut off, and unpack->bad is set. */
+static char **unpack_words(struct unpack *unpack)
+{
+    uint64_t count = unpack_u64(unpack);
+    if (unpack->bad || count > (uint64_t)(unpack->end - unpack->at)) {
+        unpack->bad = true;
+        return NULL;
+    }
+    char **words = mem_calloc(count + 1, sizeof *words);
+    for (uint64_t i = 0; i < count && !unpack->bad; i++)
+        words[i] = unpack_text(unpack);
+    return words;
 }
 
 static bool job_good(const struct job *job, size_t net_bytes, size_t table_bytes)
@@ -119,6 +165,8 @@ static bool job_good(const struct job *job, size_t net_bytes, size_t table_bytes
     uint64_t ranks = 0;
     for (uint32_t h = 0; h < memory->nhosts; h++)
         ranks += memory->host_ranks[h];
+    if (job->threads && *job->command) return false;
+    if (memory->machine_ranks > memory->nranks) return false;
     return ranks == memory->nranks && memory->host < memory->nhosts && memory->host > 0 &&
            job->blob_bytes <= memory->blob_bytes && job->bind <= BIND_NONE &&
            job->before + (uint64_t)memory->host_ranks[memory->host] <= memory->machine_ranks;
@@ -129,7 +177,7 @@ static int job_read(const struct courier_frame *frame, struct job *job)
     struct unpack unpack = {.at = frame->data, .end = frame->data + frame->head.bytes};
     struct world_spec *memory = &job->memory;
     size_t net_bytes, table_bytes;
-    *job = (struct job){.words = 0};
+    *job = (struct job){.before = 0};
     memory->nranks = (uint32_t)unpack_u64(&unpack);
     memory->blob_bytes = unpack_u64(&unpack);
     memory->extent_bytes = unpack_u64(&unpack);
@@ -142,20 +190,17 @@ static int job_read(const struct courier_frame *frame, struct job *job)
     job->bind = (enum bind)unpack_u64(&unpack);
     job->threads = unpack_u64(&unpack) != 0;
     job->blob = unpack_block(&unpack, &job->blob_bytes);
-    job->words = unpack_u64(&unpack);
-    if (unpack.bad || job->words > (uint64_t)(unpack.end - unpack.at)) return -1;
+    if (unpack.bad) return -1;
     uint32_t *ranks = mem_calloc(table_bytes + 1, 1);
     memcpy(ranks, table, table_bytes);
     memory->host_ranks = ranks;
     memory->nhosts = (uint32_t)(table_bytes / sizeof *ranks);
     if (net_bytes == sizeof memory->net) memcpy(&memory->net, net, net_bytes);
-    job->argv = mem_calloc(job->words + 1, sizeof *job->argv);
-    for (uint64_t i = 0; i < job->words; i++)
-        job->argv[i] = unpack_text(&unpack);
-    bool good = !unpack.bad && job_good(job, net_bytes, table_bytes);
-    if (good) return 0;
+    job->argv = unpack_words(&unpack);
+    job->command = unpack_words(&unpack);
+    job->rank_variable = unpack_text(&unpack);
+    if (!unpack.bad && job_good(job, net_bytes, table_bytes)) return 0;
     job_release(job);
-    free(ranks);
     return -1;
 }
 
@@ -194,6 +239,8 @@ static int run_job(struct courier *up, const struct courier_frame *frame, const 
             .place = place,
             .place_first = job.before,
             .threads = job.threads,
+            .wrapper = *job.command ? job.command : NULL,
+            .rank_variable = job.rank_variable,
             .uplink = up,
         };
         launch_run(&spec, &err);
@@ -201,7 +248,6 @@ static int run_job(struct courier *up, const struct courier_frame *frame, const 
     }
     world_close(world);
     job_release(&job);
-    free((void *)(uintptr_t)job.memory.host_ranks);
     conclude(up, &err);
     return 0;
 }

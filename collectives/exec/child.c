@@ -21,8 +21,10 @@
 #include "exec/control.h"
 #include "exec/meet.h"
 #include "exec/place.h"
+#include "exec/sock.h"
 #include "exec/transport.h"
 
+enum { DELAY_NS = 500000000 };  /* of a planted delay */
 enum { LOST_MS = 2000 };        /* who ended a connection is found out within that, or not */
 enum { TIMER_SLACK_NS = 1000 }; /* so that a sleep of 50 us does not take 100 */
 
@@ -55,16 +57,10 @@ uint32_t launch_cores(void)
 
 /* ---- one rank or all ------------------------------------------------------------------------- */
 
-enum fault_kind {
-    FAULT_NONE,
-    FAULT_KILL,
-    FAULT_STOP,
-    FAULT_STALL,
-    FAULT_EXIT,
-    FAULT_DROP,
-    FAULT_COUNT
+static const char *const fault_names[FAULT_COUNT] = {
+    [FAULT_KILL] = "kill", [FAULT_STOP] = "stop",   [FAULT_STALL] = "stall", [FAULT_EXIT] = "exit",
+    [FAULT_DROP] = "drop", [FAULT_DELAY] = "delay", [FAULT_FLIP] = "flip",   [FAULT_SWAP] = "swap",
 };
-static const char *const fault_names[FAULT_COUNT] = {"", "kill", "stop", "stall", "exit", "drop"};
 
 struct child {
     int (*rank_main)(struct rank *rk, struct err *err);
@@ -136,6 +132,16 @@ void rank_lost(struct rank *rk, uint32_t peer, struct err *err)
     rank_fail(rk, err);
 }
 
+/* A planted fault that never came would look like one that did no harm. */
+static void say_unspent(const struct rank *rk)
+{
+    if (!rk->fault) return;
+    fprintf(stderr,
+            "rank %u: %s=%s has not happened in %llu operations: the run is too short, or the rank "
+            "has no such data or connection\n",
+            rk->rank, fault_env, getenv(fault_env), (unsigned long long)rk->faults);
+}
+
 static void *seat_run(void *arg)
 {
     struct seat *seat = arg;
@@ -158,12 +164,14 @@ static void *seat_run(void *arg)
         seat->rc = meet_open(&rk, &err);
         if (net && !seat->rc) seat->rc = net->join(&rk, &err);
         if (net && !seat->rc) {
+            sock_kind(rk.status->card.address, rk.status->card.kind, NET_NAME);
             rank_publish(&rk, &rk.status->card, sizeof rk.status->card);
             rank_barrier(&rk); /* now all know how to reach each other */
         }
         if (!seat->rc) seat->rc = child->rank_main(&rk, &err);
     }
     if (seat->rc && !err.count) err_add(&err, ERR_FAILED, "failed without saying why");
+    if (!seat->rc) say_unspent(&rk);
     report(child->control_fd, seat->rank, &err); /* first: leaving may wait for others */
     if (net) net->leave(&rk);
     meet_close(&rk);
@@ -201,33 +209,73 @@ static int run_threads(struct child *child)
     return rc;
 }
 
+static int refuse_fault(const char *text, struct err *err)
+{
+    char words[128] = "";
+    size_t at = 0;
+    for (int kind = 1; kind < FAULT_COUNT; kind++)
+        at += (size_t)snprintf(words + at, sizeof words - at, "%s%s", at ? "|" : "",
+                               fault_names[kind]);
+    return err_add(err, ERR_USAGE, "%s=%s: not of the form %s:RANK:TICK", fault_env, text, words);
+}
+
+/* The transport that was joined; NULL: ranks here reach each other through memory alone. */
+static const struct transport *joined(struct world *world)
+{
+    struct err none = ERR_INIT;
+    const char *name = world_net(world)->transport;
+    const struct transport *net = *name ? transport_find(name, &none) : NULL;
+    err_release(&none);
+    return net;
+}
+
+/* Whether the fault can happen in this world. */
+static int check_fault(const struct child *child, const char *text, struct err *err)
+{
+    uint32_t nranks = world_nranks(child->world);
+    if (child->fault.rank >= nranks)
+        return err_add(err, ERR_USAGE, "%s=%s: there is no rank %u, ranks are 0 to %u", fault_env,
+                       text, child->fault.rank, nranks - 1);
+    const struct transport *net = joined(child->world);
+    if (child->fault.kind != FAULT_DROP || (net && net->drop)) return 0;
+    if (!net)
+        return err_add(err, ERR_USAGE,
+                       "%s=%s: the ranks reach each other through memory, there is no connection "
+                       "to cut",
+                       fault_env, text);
+    return err_add(err, ERR_USAGE, "%s=%s: transport %s has no connection of its own to cut",
+                   fault_env, text, net->name);
+}
+
 /* Reads KIND:RANK:TICK. */
 static int parse_fault(struct child *child, struct err *err)
 {
     const char *text = getenv(fault_env);
     if (!text || !*text) return 0;
     size_t name = strcspn(text, ":");
-    int end = 0;
-    for (int kind = 1; kind < FAULT_COUNT; kind++) {
-        if (strlen(fault_names[kind]) != name || strncmp(text, fault_names[kind], name)) continue;
-        if (sscanf(text + name, ":%" SCNu32 ":%" SCNu64 "%n", &child->fault.rank, &child->fault.at,
-                   &end) == 2 &&
-            !text[name + (size_t)end]) {
-            child->fault.kind = kind;
-            return 0;
-        }
-    }
-    return err_add(err, ERR_USAGE, "%s=%s: not of the form kill|stop|stall|exit|drop:RANK:TICK",
-                   fault_env, text);
+    int end = 0, kind = 1;
+    while (kind < FAULT_COUNT &&
+           (strlen(fault_names[kind]) != name || strncmp(text, fault_names[kind], name) != 0))
+        kind++;
+    bool good = kind < FAULT_COUNT &&
+                sscanf(text + name, ":%" SCNu32 ":%" SCNu64 "%n", &child->fault.rank,
+                       &child->fault.at, &end) == 2 &&
+                !text[name + (size_t)end];
+    if (!good) return refuse_fault(text, err);
+    child->fault.kind = kind;
+    return check_fault(child, text, err);
 }
 
-static void drop_connection(struct rank *rk)
+bool launch_spoils(const struct rank *rk)
 {
-    struct err none = ERR_INIT;
-    const char *name = world_net(rk->world)->transport;
-    const struct transport *net = *name ? transport_find(name, &none) : NULL;
-    if (net && net->drop) net->drop(rk);
-    err_release(&none);
+    return rk->fault == FAULT_FLIP || rk->fault == FAULT_SWAP;
+}
+
+int launch_refuse_spoil(const struct rank *rk, const char *why, struct err *err)
+{
+    if (!launch_spoils(rk)) return 0;
+    return err_add(err, ERR_USAGE, "%s=%s: nobody would find it, since %s", fault_env,
+                   getenv(fault_env), why);
 }
 
 void launch_fault(struct rank *rk)
@@ -246,8 +294,11 @@ void launch_fault(struct rank *rk)
         for (;;)
             pause();
     case FAULT_DROP:
+        if (joined(rk->world)->drop(rk)) rk->fault = FAULT_NONE;
+        break;
+    case FAULT_DELAY:
         rk->fault = FAULT_NONE;
-        drop_connection(rk);
+        nanosleep(&(struct timespec){.tv_nsec = DELAY_NS}, NULL);
     }
 }
 
@@ -276,6 +327,12 @@ static char **own_words(void)
 static _Noreturn void become_wrapper(void)
 {
     char **words = own_words();
+    if (strcmp(getenv(RANK_ENV), "$") == 0) { /* it hands on its environment to all hosts */
+        unsetenv(RANK_ENV);
+        unsetenv(PARENT_ENV);
+        unsetenv(SOCKET_ENV);
+        signal(SIGPIPE, SIG_IGN); /* a host may end before it: it says so, and that is enough */
+    }
     setsid();
     if (words) execvp(words[0], words);
     fprintf(stderr, "cannot run %s: %s\n", words ? words[0] : "a command", strerror(errno));
@@ -341,9 +398,8 @@ static int child_open(struct child *child, struct err *err)
     }
     child->threads = rank && strcmp(rank, "all") == 0;
     if (rank && !child->threads && !wrapped) child->rank = (uint32_t)strtoul(rank, NULL, 10);
-    if (parse_fault(child, err)) return -1;
     child->world = world_attach(child->world_fd, err);
-    return child->world ? 0 : -1;
+    return !child->world || parse_fault(child, err) ? -1 : 0;
 }
 
 int launch_child(int (*rank_main)(struct rank *rk, struct err *err))

@@ -12,7 +12,7 @@
 enum { PARTS = 2, NEAR = 0, FAR = 1 };
 enum { NEAR_WAIT_US = 50 }; /* nothing tells that a message has come through shared memory */
 
-extern const struct transport shm_transport, tcp_transport, ofi_transport;
+extern const struct transport shm_transport, tcp_transport, ofi_transport, mpi_transport;
 
 struct composite {
     const struct transport *part[PARTS];
@@ -132,7 +132,7 @@ static void composite_wait(void *opened, uint32_t us)
 }
 
 /* The transport "shm+X" of shared memory and `far`; what suits it must suit both. */
-#define COMPOSITE(far, text, slice, slots)                                                         \
+#define COMPOSITE(far, text, slice, slots, under_mpiexec)                                          \
     static int far##_composite_open(const struct wire_spec *spec, struct wire **wires,             \
                                     struct wire_buffers *peers, void **opened, struct err *err)    \
     {                                                                                              \
@@ -146,9 +146,17 @@ static void composite_wait(void *opened, uint32_t us)
     {                                                                                              \
         far##_transport.leave(rk);                                                                 \
     }                                                                                              \
-    static void far##_composite_drop(struct rank *rk)                                              \
+    static size_t far##_composite_bytes(const struct net_spec *net)                                \
     {                                                                                              \
-        if (far##_transport.drop) far##_transport.drop(rk);                                        \
+        return transport_rank_bytes(&far##_transport, net);                                        \
+    }                                                                                              \
+    static bool far##_composite_drop(struct rank *rk)                                              \
+    {                                                                                              \
+        return far##_transport.drop && far##_transport.drop(rk);                                   \
+    }                                                                                              \
+    static void far##_composite_gpu_says(struct rank *rk, char *said, size_t size)                 \
+    {                                                                                              \
+        if (far##_transport.gpu_says) far##_transport.gpu_says(rk, said, size);                    \
     }                                                                                              \
     static void far##_composite_sweep(const struct world *world)                                   \
     {                                                                                              \
@@ -161,6 +169,7 @@ static void composite_wait(void *opened, uint32_t us)
     const struct transport shm_##far##_transport = {                                               \
         .name = text,                                                                              \
         .modes = 1u << WIRE_STAGED,                                                                \
+        .mpiexec = under_mpiexec,                                                                  \
         .engine = &host_engine,                                                                    \
         .suits = {[WIRE_STAGED] = {slice, slots}},                                                 \
         .slot_budget = 32 << 20,                                                                   \
@@ -168,10 +177,13 @@ static void composite_wait(void *opened, uint32_t us)
         .message_align = 1,                                                                        \
         .alloc = rank_alloc,                                                                       \
         .absent = far##_composite_absent,                                                          \
+        .outer = &far##_transport,                                                                 \
         .join = far##_composite_join,                                                              \
         .leave = far##_composite_leave,                                                            \
+        .rank_bytes = far##_composite_bytes,                                                       \
         .drop = far##_composite_drop,                                                              \
         .sweep = far##_composite_sweep,                                                            \
+        .gpu_says = far##_composite_gpu_says,                                                      \
         .open = far##_composite_open,                                                              \
         .close = composite_close,                                                                  \
         .room = composite_room,                                                                    \
@@ -184,5 +196,6 @@ static void composite_wait(void *opened, uint32_t us)
         .wait = composite_wait,                                                                    \
     }
 
-COMPOSITE(tcp, "shm+tcp", 256 << 10, 4);
-COMPOSITE(ofi, "shm+ofi", 128 << 10, 4);
+COMPOSITE(tcp, "shm+tcp", 256 << 10, 4, false);
+COMPOSITE(ofi, "shm+ofi", 128 << 10, 4, false);
+COMPOSITE(mpi, "shm+mpi", 128 << 10, 8, true);

@@ -21,7 +21,8 @@ enum {
     MESSAGE_BYTES = 4096, /* most of a message */
 };
 
-/* A number; "all": one thread each; or "$NAME": the number is in the variable NAME. */
+/* A number; "all": one thread each; or "$NAME": the number is in the variable NAME ("$": somebody
+ * else starts the ranks of this wrapper). */
 #define RANK_ENV "COLLBENCH_RANK"
 #define PARENT_ENV "COLLBENCH_PARENT" /* process id of the launcher */
 #define SOCKET_ENV "COLLBENCH_SOCKET" /* with "$NAME": name of the launcher's socket */

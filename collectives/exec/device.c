@@ -65,6 +65,12 @@ int device_fit(uint32_t nranks, bool oversubscribe, const struct gpu **gpu, stru
     return 0;
 }
 
+/* The first rank of this host. */
+static uint32_t first_here(const struct rank *rk)
+{
+    return world_first(rk->world, world_own_host(rk->world));
+}
+
 /* Fills in what the peers must know, in the own status. */
 static int tell(struct rank *rk, struct err *err)
 {
@@ -81,6 +87,7 @@ static int tell(struct rank *rk, struct err *err)
     said->arena = (uint64_t)(uintptr_t)device->arena;
     said->pid = getpid();
     snprintf(said->pci, sizeof said->pci, "%s", info.pci);
+    rank_publish(rk, said, sizeof *said);
     return 0;
 }
 
@@ -119,11 +126,12 @@ static int allocate(struct rank *rk, size_t bytes, struct err *err)
 /* The most on any device, so that all ranks of a process come to the same. */
 static uint32_t count_sharers(const struct rank *rk)
 {
-    uint32_t most = 1;
-    for (uint32_t a = 0; a < rk->nranks; a++) {
+    uint32_t most = 1, first = first_here(rk);
+    uint32_t behind = first + world_host_ranks(rk->world, world_own_host(rk->world));
+    for (uint32_t a = first; a < behind; a++) {
         const struct rank_device *one = &world_status(rk->world, a)->device;
         uint32_t sharers = 0;
-        for (uint32_t b = 0; b < rk->nranks; b++) {
+        for (uint32_t b = first; b < behind; b++) {
             const struct rank_device *other = &world_status(rk->world, b)->device;
             sharers +=
                 one->pid == getpid() && other->pid == one->pid && other->number == one->number;
@@ -152,7 +160,7 @@ int device_open(struct rank *rk, size_t bytes, struct err *err)
     struct device *device = rk->device = mem_calloc(1, sizeof *device);
     *device = (struct device){.gpu = gpu,
                               .rank = rk,
-                              .number = (int)(rk->rank % (uint32_t)devices),
+                              .number = (int)((rk->rank - first_here(rk)) % (uint32_t)devices),
                               .arenas = mem_calloc(rk->nranks, sizeof *device->arenas)};
     if (gpu_check(gpu, gpu->use(device->number), err, "device %d", device->number) ||
         allocate(rk, bytes, err) || tell(rk, err)) {
@@ -169,6 +177,8 @@ void device_close(struct rank *rk)
     struct device *device = rk->device;
     if (!device) return;
     const struct gpu *gpu = device->gpu;
+    while (device->npins > 0)
+        device_unpin(rk, device->pins[0].memory);
     if (device->stream) { /* it was opened: so it was on all ranks */
         for (uint32_t r = 0; r < rk->nranks; r++) {
             bool mapped = device->arenas[r] &&
@@ -184,6 +194,7 @@ void device_close(struct rank *rk)
     if (device->stop) gpu->host_free(device->stop);
     if (device->arena) gpu->free(device->arena);
     free(device->arenas);
+    free(device->pins);
     free(device);
     rk->device = NULL;
 }
@@ -212,6 +223,85 @@ size_t device_mark(const struct rank *rk)
 void device_rewind(struct rank *rk, size_t mark)
 {
     if (rk->device) rk->device->used = mark;
+}
+
+/* ---- memory of the host ---- */
+
+static struct device_pin *find_pin(const struct device *device, const void *memory)
+{
+    for (size_t i = 0; i < device->npins; i++) {
+        if (device->pins[i].memory == memory) return &device->pins[i];
+    }
+    return NULL;
+}
+
+/* Adds what the device sees as `memory`. */
+static int add_pin(struct device *device, void *memory, size_t bytes, bool ours, struct err *err)
+{
+    void *seen = NULL;
+    int bad = gpu_check(device->gpu, device->gpu->host_device(memory, &seen), err, "pinned memory");
+    MEM_GROW(device->pins, device->npins, device->pins_cap);
+    device->pins[device->npins++] = (struct device_pin){memory, seen, bytes, ours};
+    return bad;
+}
+
+int device_pin(struct rank *rk, void *memory, size_t bytes, uint32_t owner, struct err *err)
+{
+    struct device *device = rk->device;
+    if (!device || bytes == 0 || find_pin(device, memory)) return 0;
+    bool ours = owner == rk->rank || world_status(rk->world, owner)->device.pid != getpid();
+    if (ours && gpu_check(device->gpu, device->gpu->host_register(memory, bytes), err,
+                          "rank %u pins %zu B of host memory", rk->rank, bytes)) {
+        return -1;
+    }
+    return add_pin(device, memory, bytes, ours, err);
+}
+
+void device_unpin(struct rank *rk, void *memory)
+{
+    struct device *device = rk->device;
+    struct device_pin *pin = device ? find_pin(device, memory) : NULL;
+    if (!pin) return;
+    if (pin->ours) device->gpu->host_unregister(memory);
+    *pin = device->pins[--device->npins];
+}
+
+void *device_sees(const struct rank *rk, const void *at)
+{
+    const struct device *device = rk->device;
+    uintptr_t place = (uintptr_t)at;
+    for (size_t i = 0; device && i < device->npins; i++) {
+        const struct device_pin *pin = &device->pins[i];
+        uintptr_t off = place - (uintptr_t)pin->memory;
+        if (off < pin->bytes) return pin->device + off;
+    }
+    return (void *)place;
+}
+
+void *slots_alloc(struct rank *rk, size_t count, size_t bytes, struct err *err)
+{
+    struct device *device = rk->device;
+    void *memory;
+    size_t all;
+    if (!device) return mem_calloc(count, bytes);
+    if (__builtin_mul_overflow(count, bytes, &all)) all = SIZE_MAX;
+    all = all ? all : 1;
+    if (gpu_check(device->gpu, device->gpu->host_alloc(&memory, all), err,
+                  "rank %u: %zu B of pinned memory", rk->rank, all)) {
+        return NULL;
+    }
+    memset(memory, 0, all);
+    return add_pin(device, memory, all, false, err) ? NULL : memory;
+}
+
+void slots_free(struct rank *rk, void *memory)
+{
+    if (!rk->device) {
+        free(memory);
+        return;
+    }
+    device_unpin(rk, memory);
+    if (memory) rk->device->gpu->host_free(memory);
 }
 
 /* ---- peers ---- */

@@ -2,7 +2,10 @@
  * The GPU of a rank: one allocation (the arena) from which buffers, scratch and wires are cut, so
  * that one handle opens all of it to a peer; a stream; and the words that the host shares with
  * kernels. Ranks with peer access (NVLink, PCIe) to each other map each other's arenas; between
- * the others wires lie in pinned memory of the host. */
+ * the others wires lie in pinned memory of the host.
+ *
+ * A rank that has one has its buffers there whatever its transport. Those that know nothing of GPUs
+ * have slots in memory of the host, which is pinned, so that kernels read and write it in place. */
 #pragma once
 
 #include "exec/transport.h"
@@ -25,6 +28,15 @@ struct device {
     uint32_t *stop_device;
     uint32_t *hold, *hold_device; /* pinned: what a spin kernel waits for, see timing */
     uint32_t sharers;             /* most ranks of this process that share a device */
+    struct device_pin *pins;      /* memory of the host that this device sees */
+    size_t npins, pins_cap;
+};
+
+/* A stretch of pinned memory. */
+struct device_pin {
+    uint8_t *memory, *device; /* addresses for the host, and for the device */
+    size_t bytes;
+    bool ours; /* pinned from here: to be undone */
 };
 
 /* A device wire beside the plain one: what the transports of devices open. */
@@ -34,12 +46,13 @@ struct device_wire {
     int peer_device;     /* the number of the peer's device; -1: through the host */
 };
 
-/* How many ranks a run may have: as many as devices, unless several may share one. 0, or -1 with
- * both numbers (ERR_USAGE); *gpu is the table. */
+/* How many ranks this host may have: as many as devices, unless several may share one. 0, or -1
+ * with both numbers (ERR_USAGE); *gpu is the table. */
 int device_fit(uint32_t nranks, bool oversubscribe, const struct gpu **gpu, struct err *err);
 
-/* Gives the rank device `rank mod devices` with an arena of `bytes`; all ranks of the world call
- * it. Refuses, with need and free, what the device has not. 0 or -1. */
+/* Gives the rank device `rank mod devices`, by its number among the ranks of its host, with an
+ * arena of `bytes`; all ranks of the world call it. Refuses, with need and free, what the device
+ * has not. 0 or -1. */
 int device_open(struct rank *rk, size_t bytes, struct err *err);
 
 /* Gives it back; all ranks call it. Nothing when there is none. */
@@ -51,10 +64,27 @@ void *device_alloc(struct rank *rk, size_t bytes, struct err *err);
 size_t device_mark(const struct rank *rk);
 void device_rewind(struct rank *rk, size_t mark);
 
-/* Whether two ranks reach each other's memory: on one device, or with peer access both ways. */
+/* Memory of the host for `count` slots of `bytes`, zeroed, and pinned where the rank has a GPU;
+ * freed by slots_free. NULL with the sentence when it cannot be pinned. */
+void *slots_alloc(struct rank *rk, size_t count, size_t bytes, struct err *err);
+void slots_free(struct rank *rk, void *memory);
+
+/* Pins memory of the host that is there already, whole pages, until device_unpin or device_close.
+ * `owner` is the world rank that has pinned it too, if it is another one that shares it: in one
+ * process it does so for both, and must go on until this rank is done. Nothing without a GPU, or
+ * when it is pinned already. 0 or -1. */
+int device_pin(struct rank *rk, void *memory, size_t bytes, uint32_t owner, struct err *err);
+void device_unpin(struct rank *rk, void *memory);
+
+/* The device's address of a place in pinned memory; of any other place the same one. */
+void *device_sees(const struct rank *rk, const void *at);
+
+/* Whether two ranks of a host reach each other's memory: on one device, or with peer access both
+ * ways. */
 bool device_direct(const struct rank *rk, uint32_t one, uint32_t other);
 
-/* A world rank's arena as this rank sees it: opened on the first call. NULL with the sentence. */
+/* The arena of a rank of this host, as this rank sees it: opened on the first call. NULL with the
+ * sentence. */
 uint8_t *device_arena(struct rank *rk, uint32_t rank, struct err *err);
 
 /* The number of a world rank's device. */

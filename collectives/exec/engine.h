@@ -51,6 +51,9 @@ struct exec {
     uint64_t passes;
     uint64_t started; /* operations so far */
     bool moved;       /* something went on in this progress call */
+    bool observed;    /* messages are logged, or a planted fault waits for one */
+    int spoil;        /* .. enum fault_kind */
+    uint32_t flying;  /* groups under way on the rank's GPU */
     struct msg_log *log;
     size_t nlog, log_cap;
     struct ran *ran; /* of the last operation; NULL without keep_trace */
@@ -107,6 +110,9 @@ uint32_t exec_most_lanes(const struct exec *exec);
 
 /* Adds a message to the log. */
 void exec_log_add(struct exec *exec, const struct lwire *wire, uint64_t number, size_t bytes);
+
+/* The planted fault, if one waits for a message: that with `bytes` at `at` is posted next. */
+void exec_spoil_message(struct exec *exec, void *at, size_t bytes);
 
 /* Tells the watcher that the lane which stands at `record` waits there in `pass`. */
 void exec_waits(struct exec *exec, uint32_t record, uint64_t pass);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/engine.h"
 
 /* ---- running ---- */
@@ -76,6 +77,7 @@ void exec_wait(struct exec *exec)
             exec->transport->engine->report(exec);
             reported = true;
         }
+        waiter.sleep = exec->flying ? NULL : fresh.sleep; /* no message tells that a GPU is done */
     }
     if (reported) {
         atomic_store_explicit(&exec->rank->status->waiting, 0, memory_order_release);
@@ -264,6 +266,12 @@ static size_t longest_message(const struct exec *exec)
            round_up(layout_longest(&exec->most), exec->transport->message_align);
 }
 
+/* Whether the buffers lie on a GPU of which the transport knows nothing: nobody can map them. */
+static bool is_foreign(const struct exec_spec *spec)
+{
+    return spec->rank->device && !spec->transport->device;
+}
+
 static int open_wires(struct exec *exec, struct err *err)
 {
     const struct exec_spec *spec = &exec->spec;
@@ -279,9 +287,10 @@ static int open_wires(struct exec *exec, struct err *err)
                               .depth = depth,
                               .slot_bytes = longest_message(exec),
                               .own = exec->own};
-    if (!spec->shared) {
+    if (!spec->shared || is_foreign(spec)) {
         wires.own.base[BUF_IN] = wires.own.base[BUF_OUT] = NULL;
     }
+    if (is_foreign(spec)) wires.own.base[BUF_SCRATCH] = NULL;
     exec->wires = mem_calloc(exec->nwires, sizeof *exec->wires);
     exec->peers = mem_calloc(exec->sched->nranks, sizeof *exec->peers);
     return spec->transport->open(&wires, exec->wires, exec->peers, &exec->transport_state, err);
@@ -293,6 +302,11 @@ struct exec *exec_open(const struct exec_spec *spec, struct err *err)
         err_add(err, ERR_USAGE, "pull wires need buffers that peers can map; these are private");
         return NULL;
     }
+    if (is_foreign(spec) && mode_of(spec->linked) != WIRE_STAGED) {
+        err_add(err, ERR_USAGE, "buffers on GPUs go over %s by staged wires alone",
+                spec->transport->name);
+        return NULL;
+    }
     const struct coll *coll = spec->linked->sched->coll;
     assert(coll->uneven == (spec->traffic != NULL));
     assert(coll_in_place(coll) || !spec->linked->opts.in_place);
@@ -302,13 +316,16 @@ struct exec *exec_open(const struct exec_spec *spec, struct err *err)
     exec->rank = spec->rank;
     exec->transport = spec->transport;
     exec->esize = dtype_bytes(spec->dtype);
+    exec->observed = spec->keep_log;
     make_layouts(exec);
     make_buffers(exec);
     resolve(exec);
     if (spec->keep_trace) exec->ran = mem_calloc(exec->nsteps * exec->passes, sizeof *exec->ran);
     exec->own.base[BUF_SCRATCH] = exec->own.base[BUF_OUT]; /* of no bytes, if it stays so */
     if (exec->scratch_bytes > 0) {
-        exec->own.base[BUF_SCRATCH] = spec->transport->alloc(spec->rank, exec->scratch_bytes, err);
+        exec->own.base[BUF_SCRATCH] =
+            is_foreign(spec) ? device_alloc(spec->rank, exec->scratch_bytes, err)
+                             : spec->transport->alloc(spec->rank, exec->scratch_bytes, err);
         if (!exec->own.base[BUF_SCRATCH]) {
             goto fail;
         }

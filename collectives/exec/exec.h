@@ -62,6 +62,12 @@ int exec_progress(struct exec *exec);
 void exec_wait(struct exec *exec);
 void exec_run(struct exec *exec);
 
+/* Test hook, for who checks data and only with rank.fault: before and behind an operation whose
+ * data are checked. Spoils them once, when a flip or a swap has been planted and is due: see
+ * spoil.c. */
+void exec_spoil(struct exec *exec);
+void exec_spoiled(struct exec *exec);
+
 /* Passes per operation, and steps as drawn that this rank executes per operation. */
 uint64_t exec_passes(const struct exec *exec);
 uint64_t exec_steps(const struct exec *exec);

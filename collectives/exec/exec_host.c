@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The engine that runs lanes in the rank's own thread: a group waits until its waits hold, its
  * messages have arrived and its sends have room; then one kernel call per chunk does all of it, and
- * the messages are posted and released. See exec.h. */
+ * the messages are posted and released. See exec.h.
+ *
+ * Where the rank's buffers lie on a GPU (device.h), the calls are launches in its stream, of
+ * kernels that read and write the slots in place; chunks that lie side by side are one launch. The
+ * lane goes on when the event behind them has come, and the others meanwhile. */
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/engine.h"
+#include "exec/launch.h"
 
 /* The linker lets a group have at most so many inputs and outputs, hence records. */
 enum { GROUP_MOST = KERNEL_MAX_IN + KERNEL_MAX_OUT };
@@ -15,8 +21,11 @@ enum { STREAM_BYTES = 8 << 20 }; /* buffers beyond this do not stay in a cache *
 struct lane {
     uint32_t pc, start, end; /* records */
     uint64_t pass;
-    uint64_t came_ns; /* with keep_trace: when it came to its group, */
-    bool blocked;     /* and whether it could not go on at once */
+    uint64_t came_ns;  /* with keep_trace: when it came to its group, */
+    bool blocked;      /* whether it could not go on at once, */
+    uint64_t begin_ns; /* and when it did */
+    void *event;       /* on a GPU: behind the group's launches, */
+    bool flying;       /* until it has come */
 };
 
 struct host {
@@ -67,6 +76,12 @@ static bool waits_hold(const struct exec *exec, const struct lstep *head, uint64
     return true;
 }
 
+/* A place in a slot, for who reads and writes there. */
+static void *seen(const struct exec *exec, const void *at)
+{
+    return exec->rank->device ? device_sees(exec->rank, at) : (void *)(uintptr_t)at;
+}
+
 /* Finds the messages and the room that the group needs; false when something is missing. */
 static bool gather(struct exec *exec, const struct lstep *group, uint32_t count, uint64_t pass)
 {
@@ -78,6 +93,7 @@ static bool gather(struct exec *exec, const struct lstep *group, uint32_t count,
             if (!host_of(exec)->place[k]) {
                 return false;
             }
+            host_of(exec)->place[k] = seen(exec, host_of(exec)->place[k]);
         } else if (step->kind == STEP_RECV || step->kind == STEP_RECV_REDUCE) {
             size_t bytes = exec_step_bytes(exec, step, pass);
             host_of(exec)->arrived[k] =
@@ -85,6 +101,7 @@ static bool gather(struct exec *exec, const struct lstep *group, uint32_t count,
             if (!host_of(exec)->arrived[k]) {
                 return false;
             }
+            host_of(exec)->arrived[k] = seen(exec, host_of(exec)->arrived[k]);
         }
     }
     return true;
@@ -127,7 +144,7 @@ static void add_departure(const struct exec *exec, const struct lstep *step, voi
                           struct fold *fold, struct slots *slots)
 {
     unsigned mode = exec->lwires[step->wire].mode;
-    if (mode == WIRE_STAGED) {
+    if (mode == WIRE_STAGED && !exec->rank->device) {
         slots->at[slots->count++] = at;
     } else if (mode != WIRE_PULL) {
         fold->out[fold->nout++] = at;
@@ -278,6 +295,94 @@ static void run_fold(const struct exec *exec, struct fold *fold, struct slots *s
     run_piece(exec, fold, slots, bytes);
 }
 
+static void run_folds(struct exec *exec, const struct lane *lane, const struct lstep *group,
+                      uint32_t count)
+{
+    struct fold fold;
+    struct slots slots;
+    size_t off = 0;
+    for (uint32_t i = 0; i < group->nchunks; i++) {
+        size_t bytes = make_fold(exec, group, count, i, lane->pass, off, &fold, &slots);
+        run_fold(exec, &fold, &slots, bytes);
+        off += bytes;
+    }
+}
+
+/* ---- the same on a GPU ---- */
+
+static void launch_fold(const struct exec *exec, struct fold *fold, size_t bytes)
+{
+    const struct device *device = exec->rank->device;
+    fold->count = bytes / exec->esize;
+    device_must(
+        exec->rank,
+        device->gpu->fold(fold, exec->spec.dtype, exec->spec.op, GPU_FLIGHT, 0, 0, device->stream),
+        "launching a step");
+}
+
+/* Whether all that the second fold reads and writes lies behind `bytes` of the first. */
+static bool follows(const struct fold *first, const struct fold *second, size_t bytes)
+{
+    bool behind = first->nin == second->nin && first->nout == second->nout;
+    for (uint32_t k = 0; behind && k < first->nin; k++)
+        behind = (const uint8_t *)first->in[k] + bytes == second->in[k];
+    for (uint32_t k = 0; behind && k < first->nout; k++)
+        behind = (uint8_t *)first->out[k] + bytes == second->out[k];
+    return behind;
+}
+
+/* Launches what the group does. False: that was nothing. */
+static bool launch_folds(struct exec *exec, struct lane *lane, const struct lstep *group,
+                         uint32_t count)
+{
+    struct fold folds[2]; /* to be launched; and the next one */
+    struct slots none;
+    size_t off = 0, bytes = 0, here;
+    for (uint32_t i = 0; i < group->nchunks; i++, off += here) {
+        here = make_fold(exec, group, count, i, lane->pass, off, &folds[1], &none);
+        if (folds[1].nin == 1) drop_same(&folds[1]);
+        if (here == 0 || folds[1].nout == 0) continue;
+        if (bytes > 0 && follows(&folds[0], &folds[1], bytes)) {
+            bytes += here;
+            continue;
+        }
+        if (bytes > 0) launch_fold(exec, &folds[0], bytes);
+        folds[0] = folds[1];
+        bytes = here;
+    }
+    if (bytes == 0) return false;
+    struct device *device = exec->rank->device;
+    launch_fold(exec, &folds[0], bytes);
+    device_must(exec->rank, device->gpu->event_record(lane->event, device->stream),
+                "launching a step");
+    return true;
+}
+
+static bool has_landed(const struct exec *exec, const struct lane *lane)
+{
+    bool done = false;
+    device_must(exec->rank, exec->rank->device->gpu->event_done(lane->event, &done),
+                "running a step");
+    return done;
+}
+
+/* ---- what follows ---- */
+
+/* For the log, and for a planted fault: what is about to be posted. */
+static void observe(struct exec *exec, uint32_t k, const struct lstep *step, uint64_t pass)
+{
+    size_t off = 0;
+    for (uint32_t i = 0; i < step->nchunks; i++) {
+        struct range from = exec_range(exec, step->src_buf, step->src, i, pass);
+        void *at = departure(exec, k, step, i, pass, off);
+        exec_spoil_message(exec, at ? at : own_at(exec, step->src_buf, from.off), from.len);
+        off += from.len;
+    }
+    if (exec->spec.keep_log) {
+        exec_log_add(exec, &exec->lwires[step->wire], exec->wires[step->wire]->next, off);
+    }
+}
+
 /* Messages out, then slots free. */
 static void settle(struct exec *exec, const struct lstep *group, uint32_t count, uint64_t pass)
 {
@@ -286,9 +391,7 @@ static void settle(struct exec *exec, const struct lstep *group, uint32_t count,
         if (step->kind == STEP_SEND) {
             struct wire *wire = exec->wires[step->wire];
             size_t bytes = exec_step_bytes(exec, step, pass);
-            if (exec->spec.keep_log) {
-                exec_log_add(exec, &exec->lwires[step->wire], wire->next, bytes);
-            }
+            if (exec->observed) observe(exec, k, step, pass);
             exec->transport->post(wire, bytes, (struct pull_ref){step->src_buf, step->src});
         } else if (step->kind == STEP_RECV || step->kind == STEP_RECV_REDUCE) {
             exec->transport->release(exec->wires[step->wire]);
@@ -305,17 +408,41 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void trace_group(struct exec *exec, struct lane *lane, uint64_t begin_ns)
+static void trace_group(struct exec *exec, struct lane *lane)
 {
     uint64_t end_ns = now_ns();
-    uint64_t came_ns = lane->blocked ? lane->came_ns : begin_ns; /* no wait: none is shown */
-    exec->ran[exec->nran++] = (struct ran){
-        (uint32_t)(lane - host_of(exec)->lanes), lane->pc, lane->pass, came_ns, begin_ns, end_ns};
+    uint64_t came_ns = lane->blocked ? lane->came_ns : lane->begin_ns; /* no wait: none is shown */
+    exec->ran[exec->nran++] = (struct ran){(uint32_t)(lane - host_of(exec)->lanes),
+                                           lane->pc,
+                                           lane->pass,
+                                           came_ns,
+                                           lane->begin_ns,
+                                           end_ns};
     lane->came_ns = end_ns;
     lane->blocked = false;
 }
 
-/* Runs the group at the lane's pc if it can run now. */
+/* Begins the group if it can run now. False: it cannot, or a GPU is at it. */
+static bool begin_group(struct exec *exec, struct lane *lane, const struct lstep *group,
+                        uint32_t count)
+{
+    if ((group->nwaits > 0 && !waits_hold(exec, group, lane->pass)) ||
+        !gather(exec, group, count, lane->pass)) {
+        lane->blocked = true;
+        return false;
+    }
+    lane->begin_ns = exec->ran ? now_ns() : 0;
+    if (!exec->rank->device) {
+        run_folds(exec, lane, group, count);
+        return true;
+    }
+    lane->flying = launch_folds(exec, lane, group, count);
+    exec->flying += lane->flying;
+    exec->moved = true;
+    return !lane->flying;
+}
+
+/* Runs the group at the lane's pc as far as it goes now. True: it has ended. */
 static bool run_group(struct exec *exec, struct lane *lane)
 {
     const struct lstep *group = &exec->steps[lane->pc];
@@ -323,22 +450,16 @@ static bool run_group(struct exec *exec, struct lane *lane)
     while (group[count - 1].flags & LS_CHAIN) {
         count++;
     }
-    if ((group->nwaits > 0 && !waits_hold(exec, group, lane->pass)) ||
-        !gather(exec, group, count, lane->pass)) {
-        lane->blocked = true;
+    if (!lane->flying) {
+        if (!begin_group(exec, lane, group, count)) return false;
+    } else if (!has_landed(exec, lane)) {
         return false;
-    }
-    uint64_t begin_ns = exec->ran ? now_ns() : 0;
-    struct fold fold;
-    struct slots slots;
-    size_t off = 0;
-    for (uint32_t i = 0; i < group->nchunks; i++) {
-        size_t bytes = make_fold(exec, group, count, i, lane->pass, off, &fold, &slots);
-        run_fold(exec, &fold, &slots, bytes);
-        off += bytes;
+    } else {
+        lane->flying = false;
+        exec->flying--;
     }
     settle(exec, group, count, lane->pass);
-    if (exec->ran) trace_group(exec, lane, begin_ns);
+    if (exec->ran) trace_group(exec, lane);
     lane->pc += count;
     return true;
 }
@@ -418,6 +539,21 @@ static int host_progress(struct exec *exec)
     return host_of(exec)->running == 0 && all_released(exec) && is_idle(exec);
 }
 
+/* All steps are done, but what they sent has not gone: the last send to a peer that has not taken
+ * all it was sent. */
+static void report_send(struct exec *exec)
+{
+    for (uint32_t r = exec->nsteps; r-- > 0;) {
+        const struct lstep *step = &exec->steps[r];
+        if (step->kind != STEP_SEND) continue;
+        struct wire *wire = exec->wires[step->wire];
+        if (wire->next == 0 || exec->transport->released(wire, wire->next - 1)) continue;
+        exec_waits(exec, r, exec->passes - 1);
+        return;
+    }
+    rank_waits(exec->rank, 0, WAIT_LIBRARY, -1, 0);
+}
+
 static void host_report(struct exec *exec)
 {
     for (uint32_t i = 0; i < exec->nlanes; i++) {
@@ -427,6 +563,7 @@ static void host_report(struct exec *exec)
             return;
         }
     }
+    report_send(exec);
 }
 
 /* ---- life ---- */
@@ -443,6 +580,10 @@ static int host_open(struct exec *exec, struct err *err)
         host->lanes[i].start = exec->lane_start[i];
         host->lanes[i].end = exec->lane_start[i + 1];
     }
+    const struct gpu *gpu = exec->rank->device ? exec->rank->device->gpu : NULL;
+    for (uint32_t i = 0; gpu && i < exec->nlanes; i++) {
+        if (gpu_check(gpu, gpu->event_new(&host->lanes[i].event), err, "an event")) return -1;
+    }
     return host->kernels ? 0 : -1;
 }
 
@@ -450,6 +591,9 @@ static void host_close(struct exec *exec)
 {
     struct host *host = host_of(exec);
     if (!host) return;
+    for (uint32_t i = 0; i < exec->nlanes; i++) {
+        if (host->lanes[i].event) exec->rank->device->gpu->event_free(host->lanes[i].event);
+    }
     free(host->lanes);
     free(host->wire_base);
     free(host);

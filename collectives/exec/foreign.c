@@ -36,16 +36,12 @@ static const struct launcher {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 };
 
-/* What ranks that are started from here must not see: an MPI library would take it for its own. */
-static const char *const hidden[] = {"PMI_RANK",
-                                     "PMI_SIZE",
-                                     "PMI_FD",
-                                     "PMI_PORT",
-                                     "PMI_ID",
-                                     "PMIX_RANK",
-                                     "PMIX_NAMESPACE",
-                                     "OMPI_COMM_WORLD_RANK",
-                                     "OMPI_COMM_WORLD_SIZE"};
+/* What ranks that are started from here must not see, by how the names begin: an MPI library would
+ * take it for its own, and Open MPI's mpirun starts nothing below another one. */
+static const char *const hidden[] = {"PMI_",          "PMIX_RANK",          "PMIX_NAMESPACE",
+                                     "PMIX_ID",       "PMIX_SERVER_",       "PMIX_DSTORE_",
+                                     "OMPI_MCA_ess",  "OMPI_MCA_orte_",     "OMPI_COMM_WORLD_",
+                                     "OMPI_NUM_APP_", "OMPI_UNIVERSE_SIZE", NULL};
 
 /* ---- the environment ---- */
 
@@ -141,7 +137,7 @@ void foreign_release(struct foreign *foreign)
 /* ---- meeting ---- */
 
 /* What the copies of one job have in common; whoever wants more sets COLLBENCH_TOKEN. */
-static void make_token(const struct foreign *foreign, uint8_t token[TOKEN_BYTES])
+void foreign_token(const struct foreign *foreign, uint8_t token[TOKEN_BYTES])
 {
     static const char *const names[] = {"COLLBENCH_TOKEN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
     char *text = mem_printf("%u %s %u %u", foreign->size, foreign->address ? foreign->address : "",
@@ -225,16 +221,22 @@ static bool is_ours(int fd)
 
 static void hide(void)
 {
-    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
-        unsetenv(hidden[i]);
+    for (char **at = environ; *at;) {
+        const char *const *head = hidden;
+        while (*head && strncmp(*at, *head, strlen(*head)) != 0)
+            head++;
+        char *name = mem_printf("%.*s", (int)strcspn(*at, "="), *at);
+        at = *head && unsetenv(name) == 0 ? environ : at + 1; /* it moves the rest */
+        free(name);
+    }
 }
 
 /* Takes one copy, if one waits. */
-static int take_copy(const struct foreign *foreign, struct hosts *hosts, int listener,
+static int take_copy(const struct foreign *foreign, struct hosts *hosts, struct door *door,
                      uint64_t words, struct err *err)
 {
     struct sock_hello hello;
-    int fd = sock_accept(listener, hosts_token(hosts), HELLO_S, &hello);
+    int fd = door_answer(door, hosts_token(hosts), &hello);
     if (fd < 0) return 0;
     bool known = hello.purpose == SOCK_AGENT && hello.rank > 0 && hello.rank < foreign->size &&
                  (foreign->address || is_ours(fd));
@@ -250,17 +252,19 @@ struct hosts *foreign_gather(const struct foreign *foreign, char **argv, double 
 {
     uint8_t token[TOKEN_BYTES];
     char where[NET_NAME];
-    make_token(foreign, token);
+    foreign_token(foreign, token);
     int listener = foreign->address ? sock_listen(foreign->address, foreign->port, where, err)
                                     : listen_here(foreign, err);
     if (listener < 0) return NULL;
     struct hosts *hosts = hosts_of_copies(foreign->size, token);
+    struct door door;
+    door_open(&door, listener, HELLO_S * 1000);
     double end_s = now_s() + timeout_s;
     int bad = 0;
     for (uint32_t come = 1; come < foreign->size && !bad;) {
         struct pollfd more = {.fd = listener, .events = POLLIN};
         poll(&more, 1, LOOK_MS);
-        int got = take_copy(foreign, hosts, listener, hash_words(argv), err);
+        int got = take_copy(foreign, hosts, &door, hash_words(argv), err);
         bad = got < 0 ? -1 : launch_signal_pending() ? err_add(err, ERR_FAILED, "interrupted") : 0;
         come += got > 0;
         if (!bad && come < foreign->size && now_s() >= end_s)
@@ -270,7 +274,7 @@ struct hosts *foreign_gather(const struct foreign *foreign, char **argv, double 
                           come, foreign->size, foreign->name, timeout_s,
                           foreign->address ? where : "this host");
     }
-    close(listener);
+    door_close(&door);
     if (!bad) bad = hosts_settle(hosts, err);
     hide();
     if (!bad) return hosts;
@@ -281,7 +285,7 @@ struct hosts *foreign_gather(const struct foreign *foreign, char **argv, double 
 static int come(const struct foreign *foreign, char **argv, double timeout_s, uint8_t *token,
                 struct courier *up, struct err *err)
 {
-    make_token(foreign, token);
+    foreign_token(foreign, token);
     char *where =
         mem_printf(strchr(foreign->address ? foreign->address : "", ':') ? "[%s]:%u" : "%s:%u",
                    foreign->address ? foreign->address : "", foreign->port);

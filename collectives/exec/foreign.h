@@ -25,6 +25,9 @@ struct foreign {
 int foreign_read(struct foreign *foreign, struct err *err);
 void foreign_release(struct foreign *foreign);
 
+/* What only the copies of one run know. */
+void foreign_token(const struct foreign *foreign, uint8_t token[TOKEN_BYTES]);
+
 /* Copy 0: waits until all copies have come and their command lines are this one's; the hosts, in
  * the order of their ranks, the first is this one. NULL with the sentence. */
 struct hosts *foreign_gather(const struct foreign *foreign, char **argv, double timeout_s,

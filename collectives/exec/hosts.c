@@ -241,22 +241,28 @@ static void warn(struct hosts *hosts, char *sentence)
     hosts->warnings[hosts->nwarnings++] = sentence;
 }
 
-/* Takes the agent's word about its host; refuses another build. */
-static int check_hello(struct hosts *hosts, struct agent *agent, struct err *err)
+/* Takes the agent's word about its host; refuses another build, of which only the version is
+ * known. */
+static int check_hello(struct agent *agent, const struct courier_frame *frame, struct err *err)
 {
-    struct agent_hello own;
-    (void)hosts;
+    struct agent_hello own, theirs = {.version = ""};
+    size_t bytes = frame->head.bytes < sizeof theirs ? frame->head.bytes : sizeof theirs;
     agent_describe(&own);
-    agent->hello.version[sizeof agent->hello.version - 1] = '\0';
-    agent->hello.name[sizeof agent->hello.name - 1] = '\0';
-    if (strcmp(agent->hello.version, own.version) == 0) return 0;
+    memcpy(&theirs, frame->data, bytes);
+    theirs.version[sizeof theirs.version - 1] = '\0';
+    theirs.name[sizeof theirs.name - 1] = '\0';
+    theirs.boot[sizeof theirs.boot - 1] = '\0';
+    bool same = strcmp(theirs.version, own.version) == 0;
+    agent->hello = theirs;
+    if (same && frame->head.bytes == sizeof theirs) return 0;
     return err_add(err, ERR_USAGE,
-                   "host %s runs collbench %s, this one %s: install the same build on all hosts",
-                   agent->name, agent->hello.version, own.version);
+                   "host %s runs collbench %s, this one %s%s: install the same build on all hosts",
+                   agent->name ? agent->name : theirs.name, theirs.version, own.version,
+                   same ? ", of another build" : "");
 }
 
 /* Reads what an agent or a copy says behind its hello. */
-static int take_hello(struct hosts *hosts, struct agent *agent, int fd, struct err *err)
+static int take_hello(struct agent *agent, int fd, struct err *err)
 {
     struct courier_frame frame;
     int got;
@@ -265,20 +271,19 @@ static int take_hello(struct hosts *hosts, struct agent *agent, int fd, struct e
     while ((got = courier_recv(&agent->courier, &frame)) == 0) {
         if (poll(&more, 1, HELLO_S * 1000) <= 0) break;
     }
-    if (got != 1 || frame.head.kind != FRAME_HELLO || frame.head.bytes != sizeof agent->hello)
+    if (got != 1 || frame.head.kind != FRAME_HELLO)
         return err_add(err, ERR_USAGE,
-                       "host %s runs another version of collbench: install the same build on all "
-                       "hosts",
-                       agent->name);
-    memcpy(&agent->hello, frame.data, sizeof agent->hello);
-    return check_hello(hosts, agent, err);
+                       "host %s does not say which version of collbench it runs: install the same "
+                       "build on all hosts",
+                       agent->name ? agent->name : "of a copy");
+    return check_hello(agent, &frame, err);
 }
 
 /* One agent that has come, if one has. 1: it is there, 0: nobody, -1. */
-static int take_agent(struct hosts *hosts, int listener, struct err *err)
+static int take_agent(struct hosts *hosts, struct door *door, struct err *err)
 {
     struct sock_hello hello;
-    int fd = sock_accept(listener, hosts->token, HELLO_S, &hello);
+    int fd = door_answer(door, hosts->token, &hello);
     if (fd < 0) return 0;
     uint64_t host = hello.number;
     if (hello.purpose != SOCK_AGENT || host == 0 || host >= hosts->count ||
@@ -287,7 +292,7 @@ static int take_agent(struct hosts *hosts, int listener, struct err *err)
         return 0;
     }
     struct agent *agent = &hosts->agents[host];
-    return take_hello(hosts, agent, fd, err) ? -1 : 1;
+    return take_hello(agent, fd, err) ? -1 : 1;
 }
 
 /* Whether the process that was to start an agent has ended, before that has come. */
@@ -317,15 +322,15 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static int await_agents(struct hosts *hosts, int listener, const struct hosts_spec *spec,
+static int await_agents(struct hosts *hosts, struct door *door, const struct hosts_spec *spec,
                         const char *where, struct err *err)
 {
     double end_s = now_s() + spec->timeout_s;
     uint32_t missing = hosts->count - 1;
     while (missing > 0) {
-        struct pollfd more = {.fd = listener, .events = POLLIN};
+        struct pollfd more = {.fd = door->listener, .events = POLLIN};
         poll(&more, 1, LOOK_MS);
-        int got = take_agent(hosts, listener, err);
+        int got = take_agent(hosts, door, err);
         if (got < 0 || check_starters(hosts, err)) return -1;
         if (launch_signal_pending()) return err_add(err, ERR_FAILED, "interrupted");
         missing -= (uint32_t)got;
@@ -342,12 +347,30 @@ static int await_agents(struct hosts *hosts, int listener, const struct hosts_sp
     return 0;
 }
 
-/* Names that say nothing. */
-static void compare_names(struct hosts *hosts)
+/* One machine, but without /dev/shm or keys of shared memory in common: containers. */
+static bool is_contained(const struct agent_hello *one, const struct agent_hello *two)
 {
+    return strcmp(one->boot, two->boot) == 0 && (one->ipc != two->ipc || one->shm != two->shm);
+}
+
+/* Names that say nothing, machines that are several hosts. */
+static void compare_hosts(struct hosts *hosts)
+{
+    bool told = false;
     for (uint32_t a = 0; a < hosts->count; a++) {
         for (uint32_t b = a + 1; b < hosts->count; b++) {
             const struct agent_hello *one = &hosts->agents[a].hello, *two = &hosts->agents[b].hello;
+            if (is_contained(one, two) && !told) {
+                told = true; /* of one pair: there can be many */
+                warn(hosts,
+                     mem_printf("hosts %s and %s are the same machine, in different %s (%llu, "
+                                "%llu): shm is unavailable between them, messages go over the "
+                                "network",
+                                hosts->agents[a].name, hosts->agents[b].name,
+                                one->ipc != two->ipc ? "IPC namespaces" : "file systems /dev/shm",
+                                (unsigned long long)(one->ipc != two->ipc ? one->ipc : one->shm),
+                                (unsigned long long)(one->ipc != two->ipc ? two->ipc : two->shm)));
+            }
             if (strcmp(one->name, two->name) || !strcmp(one->boot, two->boot)) continue;
             warn(hosts, mem_printf("hosts %s and %s are two machines of one host name, %s: "
                                    "libraries that tell hosts apart by name will take them for one",
@@ -408,8 +431,10 @@ static int hosts_start(struct hosts *hosts, const struct hosts_spec *spec, struc
         bad = start_agent(hosts, h, spec, call, !spec->rsh && is_here(list->entries[h].name), err);
         free(call);
     }
-    if (!bad) bad = await_agents(hosts, listener, spec, where, err);
-    close(listener);
+    struct door door;
+    door_open(&door, listener, HELLO_S * 1000);
+    if (!bad) bad = await_agents(hosts, &door, spec, where, err);
+    door_close(&door);
     return bad;
 }
 
@@ -434,7 +459,7 @@ struct hosts *hosts_open(const struct hosts_spec *spec, struct err *err)
         hosts_close(hosts, (int)err->code);
         return NULL;
     }
-    compare_names(hosts);
+    compare_hosts(hosts);
     return hosts;
 }
 
@@ -489,7 +514,6 @@ struct hosts *hosts_of_copies(uint32_t size, const uint8_t *token)
     hosts->copies = mem_calloc(size, sizeof *hosts->copies);
     for (uint32_t r = 0; r < size; r++) {
         courier_init(&hosts->copies[r].agent.courier, -1);
-        hosts->copies[r].agent.name = "of a copy";
     }
     memcpy(hosts->token, token, TOKEN_BYTES);
     return hosts;
@@ -503,7 +527,7 @@ int hosts_add_copy(struct hosts *hosts, int fd, uint32_t rank, uint64_t first, u
         close(fd);
         return err_add(err, ERR_USAGE, "two copies say that they are rank %u", rank);
     }
-    if (take_hello(hosts, &copy->agent, fd, err)) return -1;
+    if (take_hello(&copy->agent, fd, err)) return -1;
     copy->first = first;
     if (copy->agent.hello.words == words) return 1;
     return err_add(err, ERR_USAGE,
@@ -512,14 +536,15 @@ int hosts_add_copy(struct hosts *hosts, int fd, uint32_t rank, uint64_t first, u
                    rank, copy->agent.hello.name);
 }
 
-/* A copy that does not know its place is on the host of the copy before it, if the names agree. */
-static void guess_first(struct hosts *hosts, uint32_t rank)
+/* Whether a copy is where the one before it is. Its launcher may say so (the same first rank of
+ * the host) where it is not: it counts by the name of the host, or in a container. */
+static bool is_beside(const struct copy *copy, const struct copy *before)
 {
-    struct copy *copy = &hosts->copies[rank], *before = copy - 1;
-    if (copy->first != UINT64_MAX) return;
-    bool same = strcmp(copy->agent.hello.name, before->agent.hello.name) == 0 &&
-                strcmp(copy->agent.hello.boot, before->agent.hello.boot) == 0;
-    copy->first = same ? before->first : rank;
+    const struct agent_hello *one = &copy->agent.hello, *two = &before->agent.hello;
+    bool known = copy->first != UINT64_MAX;
+    return strcmp(one->boot, two->boot) == 0 && one->ipc == two->ipc && one->net == two->net &&
+           one->shm == two->shm &&
+           (known ? copy->first == before->first : strcmp(one->name, two->name) == 0);
 }
 
 /* The agents of the hosts get the connections of their first copies. */
@@ -531,11 +556,12 @@ int hosts_settle(struct hosts *hosts, struct err *err)
     hosts->ranks = mem_calloc(size, sizeof *hosts->ranks);
     for (uint32_t r = 0; r < size; r++) {
         struct copy *copy = &hosts->copies[r];
-        if (r > 0) guess_first(hosts, r);
-        if (copy->first == r) {
+        bool known = copy->first != UINT64_MAX;
+        if (r == 0 || !is_beside(copy, copy - 1)) {
             hosts->agents[hosts->count++] = copy->agent;
             courier_init(&copy->agent.courier, -1);
-        } else if (copy->first != copy[-1].first) {
+        }
+        if (known && r > 0 && copy->first != r && copy->first != copy[-1].first) {
             return err_add(
                 err, ERR_USAGE,
                 "ranks %u and %u are on hosts whose first ranks are %llu and %llu: ranks "
@@ -546,7 +572,7 @@ int hosts_settle(struct hosts *hosts, struct err *err)
     }
     for (uint32_t h = 0; h < hosts->count; h++)
         hosts->agents[h].name = hosts->agents[h].hello.name;
-    compare_names(hosts);
+    compare_hosts(hosts);
     return 0;
 }
 
@@ -587,6 +613,11 @@ uint32_t hosts_machine_ranks(const struct hosts *hosts, uint32_t host, uint32_t 
         ranks += hosts->ranks[h];
     }
     return ranks;
+}
+
+uint64_t hosts_files(const struct hosts *hosts, uint32_t host)
+{
+    return hosts->agents[host].hello.files;
 }
 
 size_t hosts_warnings(const struct hosts *hosts, char *const **sentences)

@@ -68,6 +68,9 @@ struct courier *hosts_courier(struct hosts *hosts, uint32_t host);
  * ranks of the run on the machine of `host`, and how many of them are of hosts before it. */
 uint32_t hosts_machine_ranks(const struct hosts *hosts, uint32_t host, uint32_t *before);
 
+/* Files that a process of that host may have open; 0: not known. */
+uint64_t hosts_files(const struct hosts *hosts, uint32_t host);
+
 /* Sentences the user has to see: hosts of one name, ..; freed with the hosts. */
 size_t hosts_warnings(const struct hosts *hosts, char *const **sentences);
 
@@ -96,8 +99,10 @@ struct status_news {
 void status_news_of(struct world *world, uint32_t rank, struct status_news *news);
 void status_news_take(struct world *world, uint32_t rank, const struct status_news *news);
 
-/* A launch as an agent gets it. */
-void job_pack(struct pack *pack, const struct launch_spec *spec, uint32_t host);
+/* A launch as an agent gets it. `command`: the words of what starts its ranks, in place of
+ * spec->wrapper; NULL: the agent does. */
+void job_pack(struct pack *pack, const struct launch_spec *spec, uint32_t host,
+              char *const *command);
 
 /* The command `collbench agent HOST@WHERE`: comes to the launcher at WHERE as host number HOST, and
  * runs what it asks for until it says that this was all. The exit status. */

@@ -12,7 +12,8 @@
  * descriptors of their processes, so that the first to die is known, whatever the wrapper then does
  * to the others; and since they may be inside a library, where they do not see the abort, they are
  * killed as soon as the story has been told. What the wrapper itself prints is kept, and shown when
- * no rank is at fault. See control.h for how ranks and launcher speak.
+ * no rank is at fault. See control.h for how ranks and launcher speak, launch_hydra.c for a wrapper
+ * over several hosts.
  *
  * On other hosts agents run this same code: what happens there goes up to the launcher, which holds
  * the statuses of all ranks, tells the story, and orders the end. See hosts.h. */
@@ -28,6 +29,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +52,7 @@ enum {
     KILL_MS = 1500,     /* and SIGKILL so long to work */
     ADOPTED_US = 1000,  /* between two looks for adopted children */
 };
+enum { WRAPPED_SHM = 16 << 20 }; /* of /dev/shm per rank: 5 MiB with MPICH 4.0.2 over UCX */
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
@@ -111,7 +114,7 @@ static void run_kill(struct run *run)
 struct proc *run_proc_of(struct run *run, uint32_t rank)
 {
     if (rank < run->first || rank - run->first >= run->nlocal) return NULL;
-    return &run->procs[run->nprocs == 1 ? 0 : rank - run->first];
+    return &run->procs[run->spec->threads || run->fars ? 0 : rank - run->first];
 }
 
 /* ---- failing -------------------------------------------------------------------------------- */
@@ -195,11 +198,12 @@ void run_fail(struct run *run, uint32_t rank, struct proc *proc, char *verb)
     far_send_up(run, FRAME_FAILED, rank, 0, what, strlen(what));
 }
 
-/* A better culprit than the one at hand, if the story has not been told: see who calls. Takes
- * `verb`. */
+/* A better culprit than the one at hand, if the story has not been told: see who calls. An mpiexec
+ * over several hosts is one even before a host. Takes `verb`. */
 static void run_blame(struct run *run, uint32_t rank, struct proc *proc, char *verb)
 {
-    if (run->phase == GRACE && run->culprit != NO_RANK && !run->own.count) {
+    bool worse = run->culprit != NO_RANK || !proc->nranks;
+    if (run->phase == GRACE && worse && !run->own.count) {
         free(run->verb);
         run->culprit = rank;
         run->guilty = proc;
@@ -254,10 +258,12 @@ static void on_hello(struct proc *proc, const struct record *hello)
 {
     struct run *run = proc->run;
     uint32_t rank = hello->head.rank;
-    if (rank >= run->nranks || run->fars[rank].pid) {
+    bool own = rank >= run->first && rank - run->first < run->nlocal;
+    if (!own || run->fars[rank].pid) {
         run_fail(run, NO_RANK, proc,
-                 mem_printf("started a %s rank %u; there are %u ranks in all",
-                            rank < run->nranks ? "second" : "foreign", rank, run->nranks));
+                 mem_printf("started a %s rank %u; there are %u ranks in all, here %u to %u",
+                            own ? "second" : "foreign", rank, run->nranks, run->first,
+                            run->first + run->nlocal - 1));
         return;
     }
     struct far *far = &run->fars[rank];
@@ -414,6 +420,21 @@ static void on_far_end(uv_poll_t *poll, int status, int events)
     run_less(run);
 }
 
+/* What happened to a child; where an agent tells its launcher, with the wrapper's own words. */
+static char *child_verb(const struct run *run, int64_t status, int number)
+{
+    char *verb = end_verb(number ? number : (int)status << 8);
+    if (!run->fars || !run->spec->uplink) return verb;
+    char said[256] = "";
+    ssize_t got = number ? 0 : pread(run->chatter, said, sizeof said - 1, 0);
+    said[got > 0 ? got : 0] = '\0';
+    said[strcspn(said, "\r\n")] = '\0';
+    char *longer = mem_printf("lost %s, which %s%s%s%s", run->spec->wrapper[0], verb,
+                              *said ? " and says \"" : "", said, *said ? "\"" : "");
+    free(verb);
+    return longer;
+}
+
 static void on_exit_child(uv_process_t *process, int64_t status, int number)
 {
     struct proc *proc = process->data;
@@ -422,9 +443,10 @@ static void on_exit_child(uv_process_t *process, int64_t status, int number)
     proc->ended = true;
     uint32_t rank = proc->nranks == 1 && !run->fars ? proc->first : NO_RANK;
     if (number && run->fars) { /* it took its ranks with it, whose ends may be seen first */
-        run_blame(run, NO_RANK, proc, end_verb(number));
-    } else if (number || status != 0 || !proc_done(proc)) {
-        run_fail(run, rank, proc, end_verb(number ? number : (int)status << 8));
+        run->quiet = run->nremotes > 0;
+        run_blame(run, NO_RANK, proc, child_verb(run, status, number));
+    } else if (number || status != 0 || !proc_done(proc) || (!proc->nranks && !run->commands)) {
+        run_fail(run, rank, proc, child_verb(run, status, number));
     }
     run_less(run);
 }
@@ -442,7 +464,7 @@ static void run_stalled(struct run *run)
     char *verb;
     uint32_t culprit = blame_stalled(run->spec->world, beats, run->spec->timeout_s, &verb);
     struct proc *proc = culprit != NO_RANK ? run_proc_of(run, culprit) : NULL;
-    if (run->fars && culprit != NO_RANK && !run->fars[culprit].pid) {
+    if (run->fars && proc && !run->fars[culprit].pid) {
         free(verb);
         verb = mem_printf("did not start rank %u within %g s", culprit, run->spec->timeout_s);
         culprit = NO_RANK;
@@ -514,7 +536,8 @@ static struct words child_env(struct run *run, const struct proc *proc, const ch
 {
     const struct launch_spec *spec = run->spec;
     struct words env = {0};
-    words_add(&env, run->fars       ? mem_printf(RANK_ENV "=$%s", spec->rank_variable)
+    words_add(&env, !proc->nranks   ? mem_strdup(RANK_ENV "=$")
+                    : run->fars     ? mem_printf(RANK_ENV "=$%s", spec->rank_variable)
                     : spec->threads ? mem_strdup(RANK_ENV "=all")
                                     : mem_printf(RANK_ENV "=%u", proc->first));
     words_add(&env, mem_printf(PARENT_ENV "=%d", (int)getpid()));
@@ -531,12 +554,14 @@ static struct words child_env(struct run *run, const struct proc *proc, const ch
     return env;
 }
 
-/* The wrapper's command line: its words, this program's file, the arguments. */
-static struct words wrapper_words(const struct launch_spec *spec)
+/* The wrapper's command line: its words, `more` of them, this program's file, the arguments. */
+static struct words wrapper_words(const struct launch_spec *spec, char *const *more)
 {
     struct words words = {0};
     for (char *const *word = spec->wrapper; *word; word++)
         words_add(&words, mem_strdup(*word));
+    for (; more && *more; more++)
+        words_add(&words, mem_strdup(*more));
     char *prog = realpath("/proc/self/exe", NULL);
     words_add(&words, prog ? prog : mem_strdup(spec->argv[0]));
     for (char **arg = spec->argv + 1; *arg; arg++)
@@ -602,25 +627,50 @@ static int proc_start(struct proc *proc, struct err *err)
     return rc ? -1 : proc_listen(proc, err);
 }
 
-/* Starts the one child that becomes the wrapper. Its orphans are adopted: see run_adopted. */
-static int wrapper_start(struct proc *proc, struct err *err)
+int wrapper_start(struct proc *proc, char **command, struct err *err)
 {
     struct run *run = proc->run;
     char *name = NULL;
     proc->fd = control_listen(&name);
-    run->chatter = memfd_create("collbench-wrapper", MFD_CLOEXEC);
-    if (proc->fd < 0 || run->chatter < 0) {
-        free(name);
+    if (proc->fd < 0) {
         return err_add(err, ERR_FAILED, "cannot open the control socket of the ranks: %s",
                        strerror(errno));
     }
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    struct words words = wrapper_words(run->spec);
     int fds[] = {run->chatter, run->chatter};
-    int rc = proc_spawn(proc, words.list, name, fds, 2, err);
-    words_release(&words);
+    int rc = proc_spawn(proc, command, name, fds, 2, err);
     free(name);
     return rc ? -1 : proc_listen(proc, err);
+}
+
+int wrapper_spawn(struct proc *proc, char *const *more, struct err *err)
+{
+    struct run *run = proc->run;
+    struct words words = wrapper_words(run->spec, more);
+    int fds[] = {run->chatter, run->chatter};
+    int rc = proc->nranks ? wrapper_start(proc, words.list, err)
+                          : proc_spawn(proc, words.list, NULL, fds, 2, err);
+    words_release(&words);
+    return rc;
+}
+
+/* Starts the ranks of this host; over several hosts those of the others, too. Orphans of a wrapper
+ * are adopted: see run_adopted. */
+static int run_start(struct run *run, struct err *err)
+{
+    const struct launch_spec *spec = run->spec;
+    if (run->fars) {
+        run->chatter = memfd_create("collbench-wrapper", MFD_CLOEXEC);
+        if (run->chatter < 0)
+            return err_add(err, ERR_FAILED, "cannot make a file in memory: %s", strerror(errno));
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        if (run->nremotes) return hydra_start(run, err);
+        return spec->uplink ? wrapper_start(&run->procs[0], (char **)(uintptr_t)spec->wrapper, err)
+                            : wrapper_spawn(&run->procs[0], NULL, err);
+    }
+    for (uint32_t i = 0; i < run->nprocs; i++) {
+        if (proc_start(&run->procs[i], err)) return -1;
+    }
+    return far_start(run, err);
 }
 
 static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t *loop)
@@ -631,8 +681,8 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     uint32_t host = world_own_host(spec->world);
     run->first = world_first(spec->world, host);
     run->nlocal = world_host_ranks(spec->world, host);
-    run->nprocs = one ? 1 : run->nlocal;
     far_open(run);
+    run->nprocs = !one ? run->nlocal : spec->wrapper && run->nremotes ? 2 : 1;
     run->chatter = -1;
     if (spec->wrapper) run->fars = mem_calloc(run->nranks, sizeof *run->fars);
     for (uint32_t r = 0; spec->wrapper && r < run->nranks; r++)
@@ -657,16 +707,19 @@ static void run_open(struct run *run, const struct launch_spec *spec, uv_loop_t 
     uv_timer_start(&run->watch, on_watch, WATCH_MS, WATCH_MS);
     for (uint32_t i = 0; i < run->nprocs; i++) {
         run->procs[i] = (struct proc){.run = run, .fd = -1, .first = run->first + i, .nranks = 1};
-        if (one) run->procs[i].nranks = run->nlocal;
+        if (one) run->procs[i].nranks = i == 0 ? run->nlocal : 0;
     }
 }
 
-/* The wrapper has helpers, which end soon after it and were then adopted: waits for them. */
+/* The wrapper has helpers, which end soon after it and were then adopted: waits for them. Over
+ * several hosts there are none but ranks, which have ended; the agents run on, and may be children
+ * of this process. */
 static void run_adopted(struct run *run)
 {
     uint64_t end = run_now(run) + KILL_MS;
     pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && run_now(run) < end) {
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0 ||
+           (pid == 0 && !run->nremotes && run_now(run) < end)) {
         if (pid == 0) usleep(ADOPTED_US);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
@@ -675,15 +728,29 @@ static void run_adopted(struct run *run)
 /* Shows what the wrapper printed, unless another story has been told. */
 static void show_chatter(struct run *run)
 {
-    bool told = run->own.count || run->interrupted || run->culprit != NO_RANK;
+    bool told = run->own.count || run->interrupted || run->culprit != NO_RANK || run->quiet ||
+                run->place > 0 || run->spec->uplink;
     char part[4096];
-    off_t at = 0;
+    off_t at = run->chatter_from;
     ssize_t got;
     while (!told && (got = pread(run->chatter, part, sizeof part, at)) > 0) {
         fwrite(part, 1, (size_t)got, stderr);
         at += got;
     }
     close(run->chatter);
+}
+
+/* MPI libraries keep what ranks of a host share in /dev/shm: when it is too small they say less. */
+static void hint_shm(const struct run *run, struct err *err)
+{
+    struct statvfs have;
+    if (run->interrupted || statvfs("/dev/shm", &have)) return;
+    size_t need = (size_t)run->nranks * WRAPPED_SHM, left = have.f_bavail * have.f_frsize;
+    if (left >= need) return;
+    err_add(err, ERR_FAILED,
+            "/dev/shm has %zu B free, and MPI libraries may need up to %d B of it per rank, %zu B "
+            "in all: give it more (containers: --shm-size or --ipc=host)",
+            left, WRAPPED_SHM, need);
 }
 
 /* Gathers the sentences and frees everything. */
@@ -698,6 +765,7 @@ static int run_finish(struct run *run, struct err *err)
     bool refused = run->own.code == ERR_USAGE;
     err_move(err, &run->own);
     if (failed && run->sentence && !refused) err_add(err, ERR_FAILED, "%s", run->sentence);
+    if (failed && run->fars && !refused) hint_shm(run, err);
     for (uint32_t i = 0; i < run->nprocs; i++) {
         struct proc *proc = &run->procs[i];
         if (proc->spawned && !proc->ended) {
@@ -710,6 +778,7 @@ static int run_finish(struct run *run, struct err *err)
         if (run->fars[r].fd >= 0) close(run->fars[r].fd);
     }
     far_close(run, err);
+    hydra_release(run);
     uv_loop_close(run->loop);
     free(run->fars);
     free(run->verb);
@@ -768,14 +837,7 @@ int launch_run(const struct launch_spec *spec, struct err *err)
     mask_signals(SIG_BLOCK, &before);
     run_open(&run, spec, &loop);
     mask_signals(SIG_UNBLOCK, NULL);
-    for (uint32_t i = 0; i < run.nprocs && !start.count; i++) {
-        if (spec->wrapper ? wrapper_start(&run.procs[i], &start)
-                          : proc_start(&run.procs[i], &start)) {
-            run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
-        }
-    }
-    if (spec->hosts && !start.count && far_start(&run, &start))
-        run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
+    if (run_start(&run, &start)) run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
     if (spec->uplink && far_listen_up(&run, &start))
         run_fail(&run, NO_RANK, NULL, mem_strdup(start.text));
     err_release(&start);

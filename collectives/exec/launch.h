@@ -23,9 +23,9 @@ struct launch_spec {
     void *ctx;
     int *interrupted; /* set to the signal that ended the run from outside, if any; may be NULL */
     char *const *env; /* more "NAME=VALUE" for every rank, before the environment; NULL: none */
-    /* The words of a command that starts the ranks itself, all of them on this machine, from the
-     * command line that is put behind them; NULL: the ranks are started from here. Not with
-     * `threads`. */
+    /* The words of a command that starts the ranks itself, from the command line that is put behind
+     * them: all of them on this machine, or on all hosts, by launch_hydra.c; NULL: the ranks are
+     * started from here. Not with `threads`. With `uplink` it is the whole command. */
     char *const *wrapper;
     /* Over several hosts: their agents, here the launcher's; the policy and the part of the blob
      * that they need. NULL: one host. */
@@ -82,8 +82,27 @@ int rank_send(struct rank *rk, const void *msg, size_t bytes, struct err *err);
 /* Cores this process may run on. */
 uint32_t launch_cores(void);
 
-/* Test hooks, from the environment: COLLBENCH_FAULT="kill:RANK:TICK", "stop:RANK:TICK",
- * "stall:RANK:TICK", "exit:RANK:TICK": the rank does that to itself when its tick passes TICK;
- * "drop:RANK:TICK": it loses a connection of its transport, if it has one.
- * Called by the ranks once per operation. */
+/* Test hooks, from the environment: COLLBENCH_FAULT="KIND:RANK:TICK", what the rank does to itself
+ * behind its first TICK operations. A transport without connections of its own has none to drop,
+ * and data that nobody checks are not spoiled: both are refused. */
+enum fault_kind {
+    FAULT_NONE,
+    FAULT_KILL,
+    FAULT_STOP,
+    FAULT_STALL, /* it sleeps for ever */
+    FAULT_EXIT,
+    FAULT_DROP,  /* it loses a connection of its transport */
+    FAULT_DELAY, /* it is late once, by half a second */
+    FAULT_FLIP,  /* one bit of its next message in a checked operation: see spoil.c */
+    FAULT_SWAP,  /* two blocks or elements of its next checked result */
+    FAULT_COUNT
+};
+
+/* Called by the ranks once per operation. */
 void launch_fault(struct rank *rk);
+
+/* Whether the planted fault is one of the data, which is for exec_spoil. */
+bool launch_spoils(const struct rank *rk);
+
+/* Refuses such a fault: `why` nobody would find it. 0 when there is none. */
+int launch_refuse_spoil(const struct rank *rk, const char *why, struct err *err);

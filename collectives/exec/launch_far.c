@@ -164,7 +164,8 @@ int far_start(struct run *run, struct err *err)
     for (uint32_t i = 0; i < run->nremotes; i++) {
         struct remote *remote = &run->remotes[i];
         struct pack pack = {0};
-        job_pack(&pack, run->spec, remote->host);
+        job_pack(&pack, run->spec, remote->host,
+                 run->commands ? run->commands[remote->host] : NULL);
         struct courier_head head = {.kind = FRAME_JOB, .bytes = pack.used};
         int rc = courier_send(remote->courier, &head, pack.data, FAR_PATIENCE_MS) ? -errno : 0;
         pack_release(&pack);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The inside of a run as its launcher sees it, for the two files of the launcher alone: launch.c
- * starts and watches the ranks of this host, launch_far.c speaks with the other hosts. */
+ * The inside of a run as its launcher sees it, for the files of the launcher alone: launch.c starts
+ * and watches the ranks of this host, launch_far.c speaks with the other hosts, launch_hydra.c has
+ * the ranks of all hosts started by one mpiexec. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,9 +19,9 @@ struct proc {
     struct run *run;
     uv_process_t process;
     uv_poll_t poll;
-    int fd;         /* our end of its control socket */
-    uint32_t first; /* its ranks */
-    uint32_t nranks;
+    int fd;          /* our end of its control socket */
+    uint32_t first;  /* its ranks */
+    uint32_t nranks; /* 0: an mpiexec that leaves the start of ranks to us */
     bool spawned, ended;
 };
 
@@ -61,10 +62,14 @@ struct run {
     uint32_t nalive;        /* children, ranks of the wrapper, other hosts that run */
     struct remote *remotes; /* of all other hosts; NULL: there are none */
     uint32_t nremotes;
-    uv_poll_t up;     /* an agent: its launcher */
-    bool obeys;       /* .. which has told it to end */
-    struct far *fars; /* per rank; NULL: there is no wrapper */
-    int chatter;      /* file with what the wrapper printed, -1: none */
+    uv_poll_t up;       /* an agent: its launcher */
+    bool obeys;         /* .. which has told it to end */
+    struct far *fars;   /* per rank; NULL: there is no wrapper */
+    int chatter;        /* file with what the wrapper printed, -1: none */
+    bool quiet;         /* .. and it is no news */
+    off_t chatter_from; /* .. for people, from here on */
+    char ***commands;   /* by host: words of the command that starts its ranks; NULL: unknown */
+    uv_timer_t look;    /* .. for them */
     struct seen *seen;
     uint64_t moved_ms;  /* when any rank last made progress */
     uint64_t looked_ms; /* when the watch last looked */
@@ -99,6 +104,19 @@ bool run_rank_done(struct run *run, uint32_t rank);
 /* The local process of a rank; NULL: it is not here. */
 struct proc *run_proc_of(struct run *run, uint32_t rank);
 void run_kill_proc(struct proc *proc);
+
+/* Starts the child that becomes `command` (takes nothing), which starts the ranks of this host, and
+ * listens to them. */
+int wrapper_start(struct proc *proc, char **command, struct err *err);
+
+/* Starts the child that becomes the wrapper, with `more` words (or NULL) before this program's. */
+int wrapper_spawn(struct proc *proc, char *const *more, struct err *err);
+
+/* ---- launch_hydra.c ---- */
+
+/* Starts mpiexec (procs[1]), and the ranks of all hosts once it has said how. */
+int hydra_start(struct run *run, struct err *err);
+void hydra_release(struct run *run);
 
 /* ---- launch_far.c ---- */
 

@@ -14,6 +14,7 @@
 #include "exec/control.h"
 #include "exec/courier.h"
 #include "exec/launch.h"
+#include "exec/probe.h"
 #include "exec/sock.h"
 
 enum {
@@ -56,13 +57,13 @@ static int tell_launcher(struct rank *rk, const char *where, struct err *err)
 }
 
 /* Host 0: takes the connections of all others. */
-static int accept_all(struct rank *rk, int listener, struct err *err)
+static int accept_all(struct rank *rk, struct door *door, struct err *err)
 {
     struct meet *meet = rk->meet;
-    struct pollfd poll_fd = {.fd = listener, .events = POLLIN};
+    struct pollfd poll_fd = {.fd = door->listener, .events = POLLIN};
     for (uint32_t come = 0; come < meet->nothers;) {
         struct sock_hello hello;
-        int fd = sock_accept(listener, world_token(rk->world), HELLO_S, &hello);
+        int fd = door_answer(door, world_token(rk->world), &hello);
         if (fd < 0) {
             rest(rk, &poll_fd, 1);
             continue;
@@ -89,8 +90,10 @@ static int receive_all(struct rank *rk, const char *address, struct err *err)
     char where[NET_NAME];
     int listener = sock_listen(address, 0, where, err);
     if (listener < 0) return -1;
-    int bad = tell_launcher(rk, where, err) ? -1 : accept_all(rk, listener, err);
-    close(listener);
+    struct door door;
+    door_open(&door, listener, HELLO_S * 1000);
+    int bad = tell_launcher(rk, where, err) ? -1 : accept_all(rk, &door, err);
+    door_close(&door);
     return bad;
 }
 
@@ -104,36 +107,6 @@ static int connect_to_first(struct rank *rk, const char *address, struct err *er
     struct sock_hello hello = {
         .purpose = SOCK_MEETING, .rank = rk->rank, .number = world_own_host(rk->world)};
     return sock_hello_send(fd, world_token(rk->world), &hello, HELLO_S, err);
-}
-
-int meet_open(struct rank *rk, struct err *err)
-{
-    uint32_t nhosts = world_nhosts(rk->world), host = world_own_host(rk->world);
-    if (nhosts == 1 || rk->rank != world_first(rk->world, host)) return 0;
-    struct meet *meet = rk->meet = mem_calloc(1, sizeof *meet);
-    meet->nothers = host == 0 ? nhosts - 1 : 1;
-    meet->others = mem_calloc(meet->nothers, sizeof *meet->others);
-    meet->polls = mem_calloc(meet->nothers, sizeof *meet->polls);
-    for (uint32_t i = 0; i < meet->nothers; i++)
-        courier_init(&meet->others[i].courier, -1);
-    rank_says(rk, "meeting the other hosts");
-    char address[NET_NAME];
-    if (sock_address(world_net(rk->world)->iface, false, address, err)) return -1;
-    return host == 0 ? receive_all(rk, address, err) : connect_to_first(rk, address, err);
-}
-
-void meet_close(struct rank *rk)
-{
-    struct meet *meet = rk->meet;
-    if (!meet) return;
-    for (uint32_t i = 0; i < meet->nothers; i++)
-        courier_release(&meet->others[i].courier);
-    pack_release(&meet->own);
-    pack_release(&meet->answer);
-    free(meet->others);
-    free(meet->polls);
-    free(meet);
-    rk->meet = NULL;
 }
 
 /* ---- what is shown ---- */
@@ -249,4 +222,87 @@ void meet_hosts(struct rank *rk, uint64_t number)
         }
         send_frame(rk, &meet->others[i], number, &meet->answer);
     }
+}
+
+/* ---- all of it ---- */
+
+/* Sends `bytes` of every host to all of them: *all holds them by host. */
+static int exchange(struct rank *rk, uint64_t number, const void *own, size_t bytes, uint8_t *all,
+                    struct err *err)
+{
+    struct meet *meet = rk->meet;
+    uint32_t nhosts = world_nhosts(rk->world), host = world_own_host(rk->world);
+    struct pack pack = {0};
+    bool good = true;
+    pack_raw(&pack, own, bytes);
+    if (host != 0) send_frame(rk, &meet->others[0], number, &pack);
+    await_all(rk, number);
+    size_t expected = host == 0 ? bytes : nhosts * bytes;
+    for (uint32_t i = 0; i < meet->nothers; i++)
+        good = good && meet->others[i].bytes == expected;
+    if (good && host != 0) memcpy(all, meet->others[0].shown, nhosts * bytes);
+    for (uint32_t i = 0; good && host == 0 && i < meet->nothers; i++)
+        memcpy(all + meet->others[i].host * bytes, meet->others[i].shown, bytes);
+    if (good && host == 0) {
+        memcpy(all, own, bytes);
+        pack.used = 0;
+        pack_raw(&pack, all, nhosts * bytes);
+        for (uint32_t i = 0; i < meet->nothers; i++)
+            send_frame(rk, &meet->others[i], number, &pack);
+    }
+    pack_release(&pack);
+    return good ? 0 : err_add(err, ERR_FAILED, "another host says more or less than it should");
+}
+
+/* All hosts try each other, and go on when all have come through. */
+static int probe(struct rank *rk, const char *address, struct err *err)
+{
+    uint32_t nhosts = world_nhosts(rk->world), host = world_own_host(rk->world);
+    struct probe_card own, *cards = mem_calloc(nhosts, sizeof *cards);
+    uint8_t *done = mem_calloc(nhosts, 1);
+    int listener = probe_listen(address, &own, err);
+    int bad = listener < 0 ? -1 : 0;
+    if (!bad) bad = exchange(rk, MEET_CARDS, &own, sizeof own, (uint8_t *)cards, err);
+    for (uint32_t h = 0; h < nhosts; h++) {
+        struct probe_card *card = &cards[h];
+        card->where[NET_NAME - 1] = '\0';
+        card->host[sizeof card->host - 1] = card->boot[sizeof card->boot - 1] = '\0';
+    }
+    if (!bad) bad = probe_hosts(rk, cards, nhosts, host, address, err);
+    if (!bad) bad = exchange(rk, MEET_DONE, &(uint8_t){1}, 1, done, err);
+    if (listener >= 0) close(listener);
+    free(done);
+    free(cards);
+    return bad;
+}
+
+int meet_open(struct rank *rk, struct err *err)
+{
+    uint32_t nhosts = world_nhosts(rk->world), host = world_own_host(rk->world);
+    if (nhosts == 1 || rk->rank != world_first(rk->world, host)) return 0;
+    struct meet *meet = rk->meet = mem_calloc(1, sizeof *meet);
+    meet->nothers = host == 0 ? nhosts - 1 : 1;
+    meet->others = mem_calloc(meet->nothers, sizeof *meet->others);
+    meet->polls = mem_calloc(meet->nothers, sizeof *meet->polls);
+    for (uint32_t i = 0; i < meet->nothers; i++)
+        courier_init(&meet->others[i].courier, -1);
+    rank_says(rk, "meeting the other hosts");
+    char address[NET_NAME];
+    if (sock_address(world_net(rk->world)->iface, false, address, err)) return -1;
+    int bad = host == 0 ? receive_all(rk, address, err) : connect_to_first(rk, address, err);
+    return bad ? bad : probe(rk, address, err);
+}
+
+void meet_close(struct rank *rk)
+{
+    struct meet *meet = rk->meet;
+    if (!meet) return;
+    for (uint32_t i = 0; i < meet->nothers; i++)
+        courier_release(&meet->others[i].courier);
+    pack_release(&meet->own);
+    pack_release(&meet->answer);
+    free(meet->others);
+    free(meet->polls);
+    free(meet);
+    rk->meet = NULL;
 }

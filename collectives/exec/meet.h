@@ -11,6 +11,10 @@
 
 #include "exec/world.h"
 
+/* Numbers of what is exchanged before the first barrier: how hosts are reached (probe.h), and that
+ * they have been; barriers count from 1. */
+enum { MEET_CARDS = 0x7ffffffe, MEET_DONE = 0x7fffffff };
+
 /* Connects the first rank of a host to the others (every rank may call it; nothing is done for the
  * rest). Host 0's listens and tells its launcher where; the launchers tell the others. */
 int meet_open(struct rank *rk, struct err *err);

@@ -24,8 +24,10 @@ struct mpi_setup {
 };
 
 /* Looks for mpiexec (NULL: in PATH, then mpirun; else that file), asks it which MPI it belongs to,
- * and fills *setup for `nranks` ranks. Nobody's mpiexec, or none: a sentence (ERR_USAGE) and -1. */
+ * and fills *setup for `nranks` ranks on this host; mpi_find_spread: on several. Nobody's mpiexec,
+ * none, or one that cannot do that: a sentence (ERR_USAGE) and -1. */
 int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err);
+int mpi_find_spread(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err);
 void mpi_setup_release(struct mpi_setup *setup);
 
 /* Why there is no MPI, for listings; NULL when there is an mpiexec in PATH, or this process was
@@ -64,7 +66,8 @@ struct mpi_library {
  * world's rank and size must be those of `rk`, which must outlive it. NULL with a sentence. */
 struct mpi_library *mpi_library_open(struct rank *rk, struct err *err);
 
-/* The last of the users finalises, and every rank must do so. Accepts NULL. */
+/* The last of the users finalises, and every rank must do so; over several hosts the library stays
+ * open, and ranks leave so (see library_free). Accepts NULL. */
 void mpi_library_close(struct mpi_library *mpi);
 
 /* Looks functions up into a struct of pointers. One that is missing: a sentence and -1. */

@@ -7,6 +7,12 @@
  * the run on this machine inside of a batch job, too. */
 static const char *const mpich_options[] = {"-bind-to", "none", "-launcher", "fork",
                                             "-rmk",     "user", NULL};
+
+/* The proxies are started by the launchers of their hosts (launch_hydra.c), which also end the
+ * ranks when one has failed: so a rank may leave without MPI_Finalize, as mpi_library.c has them
+ * do. */
+static const char *const mpich_spread[] = {
+    "-bind-to", "none", "-launcher", "manual", "-rmk", "user", "-disable-auto-cleanup", NULL};
 static const char *const mpich_libraries[] = {"libmpi.so.12", "libmpich.so.12", NULL};
 
 /* Over shared memory ob1 with vader is the fastest of Open MPI's ways for two ranks. */
@@ -34,6 +40,7 @@ static const struct mpi_abi abis[MPI_FAMILIES] =
                 .version_after = "Version:",
                 .rank_variable = "PMI_RANK",
                 .options = mpich_options,
+                .spread = mpich_spread,
                 .libraries = mpich_libraries,
                 .world = {0x44000000, NULL},
                 .errors_return = {0x54000001, NULL},

@@ -22,7 +22,8 @@ struct mpi_abi {
     const char *sign;          /* in what `mpiexec --version` prints */
     const char *version_after; /* the version number stands behind it */
     const char *rank_variable;
-    const char *const *options;   /* behind "-n N"; NULL-terminated */
+    const char *const *options; /* behind "-n N"; NULL-terminated */
+    const char *const *spread;  /* the same over several hosts: see launch_hydra.c; NULL: cannot */
     const char *const *libraries; /* file names, tried in turn; NULL-terminated */
     /* the library */
     struct mpi_handle world, errors_return, info_null, request_null;

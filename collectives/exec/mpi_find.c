@@ -105,18 +105,18 @@ static char *prefix_of(const char *file)
 }
 
 static void fill(struct mpi_setup *setup, enum mpi_family family, const char *file,
-                 const char *version, uint32_t nranks)
+                 const char *version, uint32_t nranks, const char *const *options)
 {
     const struct mpi_abi *abi = mpi_abi_get(family);
     size_t noptions = 0, used = 0;
-    while (abi->options[noptions])
+    while (options[noptions])
         noptions++;
     setup->words = mem_calloc(noptions + 4, sizeof *setup->words);
     setup->words[used++] = mem_strdup(file);
     setup->words[used++] = mem_strdup("-n");
     setup->words[used++] = mem_printf("%u", nranks);
     for (size_t i = 0; i < noptions; i++)
-        setup->words[used++] = mem_strdup(abi->options[i]);
+        setup->words[used++] = mem_strdup(options[i]);
     char *prefix = prefix_of(file);
     setup->env = mem_calloc(4, sizeof *setup->env);
     setup->env[0] = mem_printf(MPI_ENV "=%d %s %s", (int)family, version, prefix);
@@ -127,7 +127,8 @@ static void fill(struct mpi_setup *setup, enum mpi_family family, const char *fi
     free(prefix);
 }
 
-int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err)
+static int find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, bool spread,
+                struct err *err)
 {
     *setup = (struct mpi_setup){0};
     char *file = mpiexec ? mem_strdup(mpiexec) : default_mpiexec();
@@ -137,9 +138,19 @@ int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, stru
         file = in_path(mpiexec);
     }
     char *text = file ? version_text(file) : NULL, *version = NULL;
+    int rc = 0;
     for (int family = 0; text && !version && family < MPI_FAMILIES; family++) {
-        version = version_of(mpi_abi_get((enum mpi_family)family), text);
-        if (version) fill(setup, (enum mpi_family)family, file, version, nranks);
+        const struct mpi_abi *abi = mpi_abi_get((enum mpi_family)family);
+        const char *const *options = spread ? abi->spread : abi->options;
+        version = version_of(abi, text);
+        if (version && options) {
+            fill(setup, (enum mpi_family)family, file, version, nranks, options);
+        } else if (version) {
+            rc = err_add(err, ERR_USAGE,
+                         "%s is that of %s, which starts ranks on one host only; over several use "
+                         "--transport tcp, shm+tcp or shm+ofi, or the mpiexec of MPICH (--mpiexec)",
+                         file, abi->name);
+        }
     }
     if (!text) {
         err_add(err, ERR_USAGE, "%s cannot be run or says nothing about its version",
@@ -149,11 +160,21 @@ int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, stru
                 "%s is neither MPICH's (Hydra) nor Open MPI's: it says \"%.*s\" about its version",
                 file, (int)strcspn(text, "\r\n"), text);
     }
-    int rc = version ? 0 : -1;
+    if (!version) rc = -1;
     free(version);
     free(text);
     free(file);
     return rc;
+}
+
+int mpi_find(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err)
+{
+    return find(setup, mpiexec, nranks, false, err);
+}
+
+int mpi_find_spread(struct mpi_setup *setup, const char *mpiexec, uint32_t nranks, struct err *err)
+{
+    return find(setup, mpiexec, nranks, true, err);
 }
 
 static void free_list(char **list)

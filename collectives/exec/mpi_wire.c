@@ -14,16 +14,20 @@
  *
  * No credits are sent: each SYNC-th message goes by MPI_Issend, which ends when the peer has a slot
  * for it, and with it for all before. Ends are taken in order, so that never more than
- * depth + SYNC - 1 messages wait for a slot inside of the library. Medians of an all-reduce of 8 B
- * by 2 ranks with MPICH 4.0.2: 0.47 us when all go so, 0.41 with each second, 0.31 with each
- * fourth, 0.30 with each eighth, 0.25 with none, which nothing bounds; from 32 KiB on there is no
- * difference. */
+ * depth + SYNC - 1 messages wait for a slot inside of the library. To other hosts all messages go
+ * so, for a send that has ended otherwise may wait for this rank to drive the library. Medians of
+ * an all-reduce of 8 B by 2 ranks with MPICH 4.0.2: 0.47 us when all go so, 0.41 with each second,
+ * 0.31 with each fourth, 0.30 with each eighth, 0.25 with none, which nothing bounds; from 32 KiB
+ * on there is no difference. */
+#include <dlfcn.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/engine.h"
 #include "exec/launch.h"
 #include "exec/mpi.h"
@@ -93,7 +97,7 @@ struct mpi_wire {
     struct wire wire;
     struct mpi_state *state;
     uint32_t world_peer;
-    bool sends;
+    bool sends, far;         /* far: to another host */
     struct hello hello;      /* tag 0: not known yet */
     uintptr_t hello_request; /* receiver: 0: there is none */
     uint8_t *slots;
@@ -113,13 +117,14 @@ struct mpi_state {
     int *indices;      /* .. */
 };
 
-/* Ends the run. `peer`: world rank, or -1. */
+/* Ends the run. `peer`: world rank, or -1; what fails with a peer may be that peer's fault. */
 static _Noreturn void fail(const struct net *net, int code, const char *call, int peer)
 {
     struct err err = ERR_INIT;
     char *what = peer < 0 ? mem_strdup(call) : mem_printf("%s with rank %d", call, peer);
     mpi_library_error(net->mpi, code, what, &err);
     free(what);
+    if (peer >= 0) rank_lost(net->rk, (uint32_t)peer, &err);
     rank_fail(net->rk, &err);
 }
 
@@ -168,12 +173,16 @@ static int mpi_join(struct rank *rk, struct err *err)
     return 0;
 }
 
-/* All leave together: who finalises while others work would make them wait inside the library. */
+/* All leave together: who finalises while others work would make them wait inside the library.
+ * Over several hosts nobody finalises (see mpi_library_close), but who has gone answers nobody. */
 static void mpi_leave(struct rank *rk)
 {
     struct net *net = rk->net;
     if (!net) return;
-    if (net->comm) {
+    if (net->comm && world_nhosts(rk->world) > 1) {
+        rank_barrier(rk);
+        mpi_library_close(net->mpi);
+    } else if (net->comm) {
         uintptr_t request = 0;
         int rc = net->fn.barrier(net->comm, &request);
         if (rc) fail(net, rc, "MPI_Ibarrier", -1);
@@ -228,7 +237,7 @@ static void mpi_post(struct wire *wire, size_t bytes, struct pull_ref ref)
     const struct net *net = w->state->net;
     (void)ref;
     uint64_t at = wire->next % wire->depth;
-    bool sync = wire->next % SYNC == SYNC - 1;
+    bool sync = w->far || wire->next % SYNC == SYNC - 1;
     send_fn *send = sync ? net->fn.send_sync : net->fn.send;
     w->requests[at] = 0;
     int rc = send(w->slots + at * wire->slot_bytes, (intptr_t)bytes, net->bytes,
@@ -414,13 +423,16 @@ static void wire_fill(struct mpi_wire *w, struct mpi_state *state, const struct 
                       const struct lwire *lwire)
 {
     size_t at = (size_t)(w - state->wires);
+    struct world *world = spec->rank->world;
+    uint32_t world_peer = spec->group ? spec->group[lwire->peer] : lwire->peer;
     *w = (struct mpi_wire){.wire = {.peer = lwire->peer,
                                     .depth = spec->depth,
                                     .mode = WIRE_STAGED,
                                     .slot_bytes = spec->slot_bytes},
                            .state = state,
-                           .world_peer = spec->group ? spec->group[lwire->peer] : lwire->peer,
+                           .world_peer = world_peer,
                            .sends = lwire->send,
+                           .far = world_host(world, world_peer) != world_own_host(world),
                            .hello = {.handle = spec->tag,
                                      .channel = lwire->channel,
                                      .depth = spec->depth,
@@ -460,7 +472,7 @@ static void mpi_wires_close(void *opened)
     free(state->heads);
     free(state->statuses);
     free(state->indices);
-    free(state->memory);
+    slots_free(state->net->rk, state->memory);
     free(state);
 }
 
@@ -480,8 +492,9 @@ static int mpi_wires_open(const struct wire_spec *spec, struct wire **wires,
     state->heads = mem_calloc(spec->nwires, abi->request_bytes);
     state->statuses = mem_calloc(spec->nwires, abi->status_bytes);
     state->indices = mem_calloc(spec->nwires, sizeof *state->indices);
-    state->memory = mem_calloc((size_t)spec->nwires + 1, spec->depth * spec->slot_bytes);
-    int bad = 0;
+    state->memory =
+        slots_alloc(spec->rank, (size_t)spec->nwires + 1, spec->depth * spec->slot_bytes, err);
+    int bad = state->memory ? 0 : -1;
     for (uint32_t i = 0; i < spec->nwires; i++) {
         wire_fill(&state->wires[i], state, spec, &spec->wires[i]);
         wires[i] = &state->wires[i].wire;
@@ -493,6 +506,19 @@ static int mpi_wires_open(const struct wire_spec *spec, struct wire **wires,
     if (bad) return -1; /* the run ends; the receives of this handle are still under way */
     *opened = state;
     return 0;
+}
+
+static void mpi_gpu_says(struct rank *rk, char *text, size_t size)
+{
+    static const char name[] = "MPIX_Query_cuda_support";
+    const struct mpi_library *mpi = ((struct net *)rk->net)->mpi;
+    int (*query)(void);
+    *(void **)(void *)&query = dlsym(mpi->library, name);
+    snprintf(text, size, "%s %s memory of GPUs (%s)", mpi->abi->name,
+             !query    ? "does not say whether it takes"
+             : query() ? "takes"
+                       : "does not take",
+             name);
 }
 
 const struct transport mpi_transport = {
@@ -508,6 +534,7 @@ const struct transport mpi_transport = {
     .absent = mpi_absent,
     .join = mpi_join,
     .leave = mpi_leave,
+    .gpu_says = mpi_gpu_says,
     .open = mpi_wires_open,
     .close = mpi_wires_close,
     .room = mpi_room,

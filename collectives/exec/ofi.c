@@ -38,8 +38,9 @@ enum {
     NUMBERS = 1 << NUMBER_BITS,
     MOST_DEPTH = NUMBERS / 2,
     MOST_WIRES = 1 << (32 - NUMBER_BITS),
-    BATCH = 16,     /* completions read at once */
-    MOST_EMPTY = 64 /* polls in a row before others get the processor */
+    BATCH = 16,        /* completions read at once */
+    EARLY_MOST = 4096, /* wires of a peer that are not open here yet, in the mean */
+    MOST_EMPTY = 64    /* polls in a row before others get the processor */
 };
 
 struct slot {
@@ -295,6 +296,12 @@ static void take_hello(struct ofi_net *net, const struct ofi_hello *hello, size_
         rank_fail(net->rank, &err);
     }
     if (introduce(net, hello)) return;
+    if (net->nearly >= (size_t)EARLY_MOST * net->rank->nranks) {
+        struct err err = ERR_INIT;
+        err_add(&err, ERR_FAILED, "provider %s: rank %u opens more wires than a run has",
+                ofi_provider(net), hello->from);
+        rank_fail(net->rank, &err);
+    }
     MEM_GROW(net->early, net->nearly, net->early_cap);
     net->early[net->nearly++] = *hello;
 }
@@ -623,7 +630,10 @@ const struct transport ofi_transport = {
     .absent = ofi_absent,
     .join = ofi_join,
     .leave = ofi_leave,
+    .rank_bytes = ofi_rank_bytes,
     .sweep = ofi_sweep,
+    .drop = ofi_drop,
+    .gpu_says = ofi_gpu_says,
     .open = ofi_open,
     .close = ofi_close,
     .room = ofi_room,

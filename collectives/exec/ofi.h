@@ -94,8 +94,15 @@ struct ofi_net {
 int ofi_join(struct rank *rk, struct err *err);
 void ofi_leave(struct rank *rk);
 
+/* Cuts one of the endpoint's connections, if its provider has such; see transport.drop. */
+bool ofi_drop(struct rank *rk);
+
+/* What a rank takes when it joins, in bytes; of providers that are not known by name: as tcp. */
+size_t ofi_rank_bytes(const struct net_spec *net);
+
 /* Removes the names of shared memory that ranks of this run left when they were killed. */
 void ofi_sweep(const struct world *world);
+void ofi_gpu_says(struct rank *rk, char *text, size_t size); /* see struct transport */
 
 /* Looks up the addresses of all ranks, once. */
 int ofi_find_peers(struct ofi_net *net, struct err *err);

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/ofi.h"
 #include "exec/sock.h"
 
@@ -21,7 +23,10 @@ enum {
     LEAST_ENTRIES = 16384, /* of the completion queue, */
     RANK_ENTRIES = 256,    /* .. and per rank, if that is more */
     LEAST_REGION = 1 << 20,
-    SHM_FREE = 32 << 20 /* of /dev/shm: a region takes 16 MiB, libfabric asks for more */
+    SHM_REGION = 16 << 20,  /* of /dev/shm, per rank, */
+    SHM_BYTES = 24 << 20,   /* a rank's memory with that provider, */
+    OTHER_BYTES = 96 << 20, /* .. and with tcp (88 MB by libfabric 1.17) */
+    SHM_SPARE = 16 << 20    /* .. and what libfabric wants to see beside the last one */
 };
 
 static const char shm_directory[] = "/dev/shm", shm_provider[] = "shm";
@@ -51,21 +56,49 @@ static int failed(const struct ofi_net *net, const char *what, ssize_t error, st
                    net->info ? ofi_provider(net) : "(none)", what, net->lib->strerror((int)-error));
 }
 
+/* Ranks that have chosen a provider already; *first of them. They choose one after the other. */
+static uint32_t chosen(const struct ofi_net *net, const struct card **first)
+{
+    uint32_t count = 0;
+    for (uint32_t r = net->rank->nranks; r-- > 0;) {
+        const struct card *card = card_of(net, r);
+        if (!card->provider[0]) continue;
+        *first = card;
+        count++;
+    }
+    return count;
+}
+
 /* Libfabric's files grow as they are used, and a full /dev/shm is a SIGBUS then: so that it is
- * looked at before, and all of it taken at once behind. */
-static int shm_check(struct err *err)
+ * looked at before, for all ranks that are still to come, and all of it taken at once behind. */
+static int shm_check(const struct ofi_net *net, struct err *err)
 {
     struct statvfs have;
+    const struct card *first;
+    uint32_t nranks = net->rank->nranks, taken = chosen(net, &first);
     if (statvfs(shm_directory, &have)) {
         return err_add(err, ERR_FAILED, "provider shm needs %s: %s", shm_directory,
                        strerror(errno));
     }
     size_t left = have.f_bavail * have.f_frsize;
-    if (left >= SHM_FREE) return 0;
+    size_t need = (size_t)(nranks - taken) * SHM_REGION + SHM_SPARE;
+    if (left >= need) return 0;
     return err_add(err, ERR_USAGE,
-                   "provider shm needs %d B of %s, %zu B are free; enlarge it, or use "
-                   "another provider",
-                   SHM_FREE, shm_directory, left);
+                   "provider shm needs %zu B of %s (%u ranks x %d B and %d B to spare), but %zu B "
+                   "are free: give it more (containers: --shm-size or --ipc=host), or use another "
+                   "provider",
+                   need, shm_directory, nranks - taken, SHM_REGION, SHM_SPARE, left);
+}
+
+/* Whether a rank may choose shm by itself: as the first one did. */
+static bool shm_fits(const struct ofi_net *net)
+{
+    const struct card *first;
+    if (chosen(net, &first)) return strcmp(first->provider, shm_provider) == 0;
+    struct err none = ERR_INIT;
+    bool fits = shm_check(net, &none) == 0;
+    err_release(&none);
+    return fits;
 }
 
 /* ---- which provider ---- */
@@ -92,7 +125,7 @@ static void own_ip(const struct fi_info *info, char *text, socklen_t room)
 struct place_wanted {
     const char *iface;      /* as asked for, "": anywhere */
     char address[NET_NAME]; /* the own address that follows; "": it is no interface for IP */
-    bool one_host;
+    bool shm;               /* memory can be that of the provider shm */
 };
 
 /* Providers over IP have one domain per address; others are asked for by the name of their device
@@ -110,7 +143,7 @@ static bool serves(const struct fi_info *info, const struct place_wanted *place)
     const uint64_t needed = FI_MSG | FI_RMA;
     return info->ep_attr->type == FI_EP_RDM && (info->caps & needed) == needed &&
            info->domain_attr->cq_data_size >= 4 && is_at(info, place) &&
-           (place->one_host || strcmp(info->fabric_attr->prov_name, shm_provider) != 0);
+           (place->shm || strcmp(info->fabric_attr->prov_name, shm_provider) != 0);
 }
 
 /* The best of the list; NULL: none serves. `any`: the first, since the list is of the one provider
@@ -146,38 +179,49 @@ static char *names_in(const struct fi_info *list)
     return text;
 }
 
-/* What there is of `provider` ("": of all). */
-static struct fi_info *look(const struct ofi_net *net, const char *provider)
+/* What there is of `provider` ("": of all) that can do `more`, too. */
+static struct fi_info *look(const struct ofi_net *net, const char *provider, uint64_t more)
 {
     struct fi_info *hints = net->lib->dupinfo(NULL), *list = NULL;
     if (!hints) return NULL;
-    hints->caps = FI_RMA | FI_MSG;
+    hints->caps = FI_RMA | FI_MSG | more;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->threading = FI_THREAD_DOMAIN; /* a rank has all of it for itself */
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     hints->domain_attr->mr_mode =
         FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    if (more & FI_HMEM) hints->domain_attr->mr_mode |= FI_MR_HMEM;
     if (*provider) hints->fabric_attr->prov_name = mem_strdup(provider);
     if (net->lib->getinfo(FI_VERSION(1, 14), NULL, NULL, 0, hints, &list)) list = NULL;
     net->lib->freeinfo(hints);
     return list;
 }
 
+/* Whether the provider shm may be chosen, or was asked for. */
+static bool can_be_shm(const struct ofi_net *net)
+{
+    const struct net_spec *spec = world_net(net->rank->world);
+    return world_nhosts(net->rank->world) == 1 &&
+           (!*spec->provider || strcmp(spec->provider, shm_provider) == 0);
+}
+
 static int choose(struct ofi_net *net, struct err *err)
 {
     const struct net_spec *spec = world_net(net->rank->world);
     bool one_host = world_nhosts(net->rank->world) == 1;
-    struct place_wanted place = {.iface = spec->iface, .one_host = one_host};
+    bool asked = strcmp(spec->provider, shm_provider) == 0;
+    struct place_wanted place = {.iface = spec->iface,
+                                 .shm = asked ? one_host : can_be_shm(net) && shm_fits(net)};
     struct err none = ERR_INIT; /* it may be the name of another device */
     if (sock_address(spec->iface, one_host, place.address, &none)) *place.address = '\0';
     err_release(&none);
-    struct fi_info *list = look(net, spec->provider);
+    struct fi_info *list = look(net, spec->provider, 0);
     const struct fi_info *info = best(list, *spec->provider, &place);
     if (info) {
         net->info = net->lib->dupinfo(info);
-    } else if (!one_host || strcmp(spec->provider, shm_provider) || !shm_check(err)) {
-        struct fi_info *all = look(net, "");
+    } else if (!one_host || !asked || !shm_check(net, err)) {
+        struct fi_info *all = look(net, "", 0);
         char *names = names_in(all);
         uint32_t version = net->lib->version();
         err_add(err, ERR_USAGE,
@@ -191,6 +235,15 @@ static int choose(struct ofi_net *net, struct err *err)
     }
     if (list) net->lib->freeinfo(list);
     return info ? 0 : -1;
+}
+
+void ofi_gpu_says(struct rank *rk, char *text, size_t size)
+{
+    struct ofi_net *net = rk->net;
+    struct fi_info *able = look(net, ofi_provider(net), FI_HMEM);
+    snprintf(text, size, "libfabric's provider %s %s memory of GPUs (FI_HMEM)", ofi_provider(net),
+             able ? "takes" : "does not take");
+    if (able) net->lib->freeinfo(able);
 }
 
 /* ---- the provider shm ---- */
@@ -313,7 +366,10 @@ int ofi_region_take(struct ofi_net *net, size_t bytes, size_t *taken, struct err
     }
     struct ofi_region *region = &net->regions[found];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (rank_prefault(net->rank, region->base, (bytes + page - 1) / page * page, err)) return -1;
+    if (rank_prefault(net->rank, region->base, (bytes + page - 1) / page * page, err) ||
+        device_pin(net->rank, region->base, region->bytes, net->rank->rank, err)) {
+        return -1;
+    }
     region->taken = true;
     *taken = found;
     return 0;
@@ -379,14 +435,15 @@ static int fill_card(struct ofi_net *net, struct err *err)
 
 static int open_all(struct ofi_net *net, struct err *err)
 {
-    if (choose(net, err)) return -1;
-    if (!is_shm(net)) return open_endpoint(net, err) || fill_card(net, err) ? -1 : 0;
-    shm_name(net);
-    shm_lock(net, F_WRLCK);
-    int bad = shm_check(err) || open_endpoint(net, err) || fill_card(net, err);
+    bool locked = can_be_shm(net);
+    if (locked) shm_lock(net, F_WRLCK);
+    int bad = choose(net, err);
+    bool shm = !bad && is_shm(net);
+    if (shm) shm_name(net);
+    bad = bad || (shm && shm_check(net, err)) || open_endpoint(net, err) || fill_card(net, err);
     const struct card *card = card_of(net, net->rank->rank);
-    bad = bad || shm_take(strstr((const char *)card->address, "://") + 3, err);
-    shm_lock(net, F_UNLCK);
+    if (shm && !bad) bad = shm_take(strstr((const char *)card->address, "://") + 3, err);
+    if (locked) shm_lock(net, F_UNLCK);
     return bad ? -1 : 0;
 }
 
@@ -429,9 +486,51 @@ int ofi_join(struct rank *rk, struct err *err)
     return bad ? -1 : open_inbox(net, err);
 }
 
+/* Whether the socket leads to `address`, or from it. */
+static bool socket_at(int fd, const void *address, socklen_t bytes)
+{
+    struct sockaddr_storage own, peer;
+    socklen_t own_bytes = sizeof own, peer_bytes = sizeof peer;
+    if (getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) ||
+        getsockname(fd, (struct sockaddr *)&own, &own_bytes))
+        return false;
+    return (own_bytes == bytes && memcmp(&own, address, bytes) == 0) ||
+           (peer_bytes == bytes && memcmp(&peer, address, bytes) == 0);
+}
+
+/* The library does not show its sockets, so that they are looked for among all of this process. It
+ * connects again when nothing was under way, so that this is never done: the rank cuts at each of
+ * its operations, until one fails. */
+bool ofi_drop(struct rank *rk)
+{
+    struct ofi_net *net = rk->net;
+    uint32_t format = net->info->addr_format;
+    if (format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6) {
+        struct err err = ERR_INIT;
+        err_add(&err, ERR_USAGE, "provider %s has no connection that can be cut",
+                ofi_provider(net));
+        rank_fail(rk, &err);
+    }
+    DIR *files = opendir("/proc/self/fd");
+    for (struct dirent *file; files && (file = readdir(files));) {
+        int fd = atoi(file->d_name);
+        for (uint32_t r = 0; r < rk->nranks; r++) {
+            const struct card *card = card_of(net, r);
+            if (socket_at(fd, card->address, card->address_bytes)) shutdown(fd, SHUT_RDWR);
+        }
+    }
+    if (files) closedir(files);
+    return false;
+}
+
 static void close_fid(struct fid *fid)
 {
     if (fid) fi_close(fid);
+}
+
+size_t ofi_rank_bytes(const struct net_spec *net)
+{
+    return strcmp(net->provider, shm_provider) == 0 ? SHM_BYTES : OTHER_BYTES;
 }
 
 void ofi_leave(struct rank *rk)

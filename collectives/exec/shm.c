@@ -11,6 +11,9 @@
  * cache line carries its message's number, stored after its data: one miss brings both (after
  * NCCL's LL128 and the flag-in-data lines of many MPI libraries).
  *
+ * Wires of ranks on GPUs (device.h) are STAGED. Their slots lie in the sender's GPU where the two
+ * have peer access to each other's, else where they always do, pinned.
+ *
  * WIRE_CHECK (set by the build, except for Release): each message also says its bytes and number,
  * and the receiver compares. */
 #include <assert.h>
@@ -18,6 +21,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/engine.h"
 #include "exec/handles.h"
 #include "exec/transport.h"
@@ -45,18 +49,21 @@ struct shm_wire {
     bool sends;
     uint64_t seen;   /* sender: messages known released; receiver: known posted */
     uint8_t *bounce; /* LL: a message in one piece */
+    void *pinned;    /* receiver: the sender's memory, if this rank pins it */
 };
 
 struct directory_entry {
     uint32_t dst;
     uint16_t channel;
     uint64_t offset; /* of the wire in the extent */
+    uint64_t arena;  /* of its slots in the arena, plus 1; 0: they are in the wire */
 };
 
 /* What a rank tells its peers about one handle; lies in its extent (see handles.h). */
 struct directory {
     uint32_t nwires;
     _Atomic uint32_t readers; /* look-ups by peers that are over */
+    uint64_t memory;          /* bytes of this and of the wires, from here on */
     uint64_t offset[3];       /* of its buffers, plus 1; 0: not to be mapped */
     uint64_t bytes[3];
     struct directory_entry wires[];
@@ -215,15 +222,27 @@ static size_t slot_bytes(const struct wire_spec *spec, enum wire_mode mode)
     return mode == WIRE_STAGED ? (spec->slot_bytes + LINE - 1) / LINE * LINE : 0;
 }
 
-static size_t wire_bytes(const struct wire_spec *spec, enum wire_mode mode)
+static size_t all_slots(const struct wire_spec *spec, const struct lwire *lwire)
 {
-    size_t bytes = ctl_bytes(spec) + spec->depth * slot_bytes(spec, mode);
+    return spec->depth * slot_bytes(spec, (enum wire_mode)lwire->mode);
+}
+
+/* Whether the slots lie in the sender's GPU. */
+static bool on_device(const struct wire_spec *spec, const struct lwire *lwire)
+{
+    const struct rank *rk = spec->rank;
+    return rk->device && device_direct(rk, rk->rank, world_rank(spec, lwire->peer));
+}
+
+static size_t wire_bytes(const struct wire_spec *spec, const struct lwire *lwire)
+{
+    size_t bytes = ctl_bytes(spec) + (on_device(spec, lwire) ? 0 : all_slots(spec, lwire));
     return (bytes + PLACE - 1) / PLACE * PLACE; /* the next one starts on lines of its own */
 }
 
-/* Fills in one end of a wire that lies at `base`. */
+/* Fills in one end of a wire that lies at `base`; slots NULL: they do too. */
 static void attach(struct shm_wire *w, const struct wire_spec *spec, const struct lwire *lwire,
-                   uint8_t *base)
+                   uint8_t *base, uint8_t *slots)
 {
     enum wire_mode mode = (enum wire_mode)lwire->mode;
     *w = (struct shm_wire){.wire = {.peer = lwire->peer,
@@ -235,8 +254,23 @@ static void attach(struct shm_wire *w, const struct wire_spec *spec, const struc
     size_t ctl = ctl_bytes(spec);
     w->ctl = (struct shm_ctl *)(void *)base;
     w->released = (_Atomic uint64_t *)(void *)(base + ctl - 128);
-    w->slots = base + ctl;
+    w->slots = slots ? slots : base + ctl;
     w->slot_stride = slot_bytes(spec, mode);
+}
+
+/* Lays out a wire on which this rank sends; its lines are at `base`. */
+static int lay_out(struct shm_wire *w, const struct wire_spec *spec, const struct lwire *lwire,
+                   uint8_t *base, struct directory_entry *entry, struct err *err)
+{
+    struct rank *rk = spec->rank;
+    uint8_t *slots = NULL;
+    if (on_device(spec, lwire)) {
+        slots = device_alloc(rk, all_slots(spec, lwire), err);
+        if (!slots) return -1;
+        entry->arena = (uint64_t)(slots - rk->device->arena) + 1;
+    }
+    attach(w, spec, lwire, base, slots);
+    return 0;
 }
 
 /* Lays out the own wires and says where they are. */
@@ -251,14 +285,15 @@ static int publish(struct shm_state *state, const struct wire_spec *spec, struct
     head = (head + 127) / 128 * 128;
     size_t total = head;
     for (uint32_t i = 0; i < spec->nwires; i++) {
-        total += spec->wires[i].send ? wire_bytes(spec, (enum wire_mode)spec->wires[i].mode) : 0;
+        total += spec->wires[i].send ? wire_bytes(spec, &spec->wires[i]) : 0;
     }
     uint8_t *memory = rank_alloc(rank, total, err);
-    if (!memory) {
+    if (!memory || device_pin(rank, memory, total, rank->rank, err)) {
         return -1;
     }
     memset(memory, 0, total);
     struct directory *directory = (struct directory *)(void *)memory;
+    directory->memory = total;
     for (int b = 0; b < 3; b++) {
         uint8_t *base = spec->own.base[b];
         directory->offset[b] = base ? (uint64_t)(base - extent) + 1 : 0;
@@ -267,12 +302,12 @@ static int publish(struct shm_state *state, const struct wire_spec *spec, struct
     uint8_t *at = memory + head;
     for (uint32_t i = 0; i < spec->nwires; i++) {
         const struct lwire *lwire = &spec->wires[i];
-        if (lwire->send) {
-            directory->wires[directory->nwires++] = (struct directory_entry){
-                world_rank(spec, lwire->peer), lwire->channel, (uint64_t)(at - extent)};
-            attach(&state->wires[i], spec, lwire, at);
-            at += wire_bytes(spec, (enum wire_mode)lwire->mode);
-        }
+        if (!lwire->send) continue;
+        struct directory_entry *entry = &directory->wires[directory->nwires++];
+        *entry = (struct directory_entry){world_rank(spec, lwire->peer), lwire->channel,
+                                          (uint64_t)(at - extent), 0};
+        if (lay_out(&state->wires[i], spec, lwire, at, entry, err)) return -1;
+        at += wire_bytes(spec, lwire);
     }
     state->handle = handles_publish(rank, spec->tag, memory, err);
     state->directory = state->handle ? directory : NULL;
@@ -297,9 +332,25 @@ static int map_buffers(struct rank *rk, const struct directory *directory, uint8
     return 0;
 }
 
+/* Attaches the receiver's end of a wire to what the sender has laid out. */
+static int attach_to(struct shm_wire *w, const struct wire_spec *spec, const struct lwire *lwire,
+                     struct directory *directory, const struct directory_entry *entry,
+                     uint8_t *extent, struct err *err)
+{
+    struct rank *rk = spec->rank;
+    uint32_t peer = world_rank(spec, lwire->peer);
+    uint8_t *arena = entry->arena ? device_arena(rk, peer, err) : NULL;
+    if (entry->arena && !arena) return -1;
+    attach(w, spec, lwire, extent + entry->offset, arena ? arena + entry->arena - 1 : NULL);
+    if (rank_prefault(rk, extent + entry->offset, wire_bytes(spec, lwire), err)) return -1;
+    if (arena) return 0;
+    w->pinned = directory;
+    return device_pin(rk, directory, directory->memory, peer, err);
+}
+
 /* Finds what one wire needs in the peer's directory. */
 static int look_up(struct shm_wire *w, const struct wire_spec *spec, const struct lwire *lwire,
-                   const struct directory *directory, uint8_t *extent, struct wire_buffers *peers,
+                   struct directory *directory, uint8_t *extent, struct wire_buffers *peers,
                    struct err *err)
 {
     enum wire_mode mode = (enum wire_mode)lwire->mode;
@@ -313,9 +364,7 @@ static int look_up(struct shm_wire *w, const struct wire_spec *spec, const struc
     for (uint32_t i = 0; i < directory->nwires; i++) {
         const struct directory_entry *entry = &directory->wires[i];
         if (entry->dst == spec->rank->rank && entry->channel == lwire->channel) {
-            uint8_t *base = extent + entry->offset;
-            attach(w, spec, lwire, base);
-            return rank_prefault(spec->rank, base, wire_bytes(spec, mode), err);
+            return attach_to(w, spec, lwire, directory, entry, extent, err);
         }
     }
     return err_add(err, ERR_FAILED,
@@ -375,7 +424,10 @@ static void shm_close(void *opened)
         for (struct waiter waiter = {0}; !is_quiet(state); waiter_pause(&waiter, state->rank)) {
         }
         handles_drop(state->handle);
+        device_unpin(state->rank, state->directory);
     }
+    for (uint32_t i = 0; i < state->nwires; i++)
+        device_unpin(state->rank, state->wires[i].pinned);
     free(state->wires);
     free(state->bounces);
     free(state);

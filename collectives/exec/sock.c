@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 
-enum { RETRY_MS = 20, BACKLOG = 128, PROTOCOL = 1 };
+enum { RETRY_MS = 20, BACKLOG = 4096, PROTOCOL = 2 };
 
 /* On the wire; both ends have one byte order: see hosts.h. */
 struct frame {
@@ -143,6 +143,64 @@ int sock_address(const char *iface, bool alone, char address[NET_NAME], struct e
     }
     freeifaddrs(all);
     return bad;
+}
+
+/* ---- what an address is ---- */
+
+static const struct {
+    const char *prefix, *what;
+} classes[] = {
+    {"127.0.0.0/8", "loopback"},      {"::1", "loopback"},
+    {"10.0.0.0/8", "private"},        {"172.16.0.0/12", "private"},
+    {"192.168.0.0/16", "private"},    {"fc00::/7", "private"},
+    {"169.254.0.0/16", "link-local"}, {"100.64.0.0/10", "carrier"},
+    {"0.0.0.0/0", "public"},          {"::/0", "public"},
+};
+
+/* The address of "1.2.3.4:4711" or "[::1]:4711"; false: it is none. */
+static bool read_where(const char *where, struct sockaddr_storage *address)
+{
+    char text[NET_NAME];
+    bool six = *where == '[';
+    const char *end = strrchr(where, six ? ']' : ':');
+    snprintf(text, sizeof text, "%.*s", end ? (int)(end - where) - six : 0, where + six);
+    *address = (struct sockaddr_storage){.ss_family = six ? AF_INET6 : AF_INET};
+    size_t bytes;
+    const void *raw = raw_of((struct sockaddr *)address, &bytes);
+    return inet_pton(address->ss_family, text, (void *)(uintptr_t)raw) == 1;
+}
+
+static const char *class_of(const struct sockaddr *address)
+{
+    size_t i = 0;
+    while (!in_prefix(address, classes[i].prefix))
+        i++;
+    return classes[i].what;
+}
+
+bool sock_is_loopback(const char *where)
+{
+    struct sockaddr_storage address;
+    return read_where(where, &address) &&
+           strcmp(class_of((struct sockaddr *)&address), classes[0].what) == 0;
+}
+
+void sock_kind(const char *where, char *text, size_t room)
+{
+    struct sockaddr_storage address;
+    struct ifaddrs *all = NULL;
+    const char *name = "an unknown interface";
+    *text = '\0';
+    if (!read_where(where, &address) || getifaddrs(&all)) return;
+    size_t bytes, others;
+    const void *raw = raw_of((struct sockaddr *)&address, &bytes);
+    for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
+        if (!is_ip(at->ifa_addr)) continue;
+        const void *theirs = raw_of(at->ifa_addr, &others);
+        if (bytes == others && memcmp(raw, theirs, bytes) == 0) name = at->ifa_name;
+    }
+    snprintf(text, room, "%s (%s)", name, class_of((struct sockaddr *)&address));
+    freeifaddrs(all);
 }
 
 /* Looks "ADDRESS:PORT", "[ADDRESS]:PORT" or a bare address with `port` up. */
@@ -347,7 +405,12 @@ int sock_hello_take(int fd, const uint8_t *token, double timeout_s, struct sock_
         return refuse(fd, "did not introduce itself");
     if (memcmp(frame.magic, magic, sizeof magic) != 0)
         return refuse(fd, "does not speak collbench");
-    if (frame.protocol != PROTOCOL) return refuse(fd, "runs another version of collbench");
+    if (frame.protocol != PROTOCOL) {
+        char why[96];
+        snprintf(why, sizeof why, "runs another version of collbench (protocol %u, here %d)",
+                 frame.protocol, PROTOCOL);
+        return refuse(fd, why);
+    }
     if (!same_token(frame.token, token)) return refuse(fd, "does not know this run's token");
     *hello = frame.hello;
     return 0;
@@ -359,12 +422,60 @@ void sock_await_hello(int fd, bool on)
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
-int sock_accept(int listener, const uint8_t *token, double timeout_s, struct sock_hello *hello)
+/* ---- a door ---- */
+
+void door_open(struct door *door, int listener, int64_t patience_ms)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return -1;
-    sock_no_delay(fd);
-    if (!sock_hello_take(fd, token, timeout_s, hello)) return fd;
-    close(fd);
+    *door = (struct door){.listener = listener, .patience_ms = patience_ms};
+}
+
+void door_close(struct door *door)
+{
+    for (uint32_t i = 0; i < door->nguests; i++)
+        close(door->guests[i].fd);
+    if (door->listener >= 0) close(door->listener);
+    *door = (struct door){.listener = -1};
+}
+
+/* Takes a guest out; its socket stays open. */
+static int take_guest(struct door *door, uint32_t i)
+{
+    int fd = door->guests[i].fd;
+    door->nguests--;
+    memmove(&door->guests[i], &door->guests[i + 1], (door->nguests - i) * sizeof *door->guests);
+    return fd;
+}
+
+/* Lets in who waits outside; when there is no room, the one who has been silent longest goes. */
+static void let_in(struct door *door)
+{
+    int fd;
+    while ((fd = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        if (door->nguests == DOOR_GUESTS) {
+            int oldest = take_guest(door, 0);
+            refuse(oldest, "was silent while others came");
+            close(oldest);
+        }
+        sock_no_delay(fd);
+        sock_await_hello(fd, true);
+        door->guests[door->nguests++] = (struct guest){fd, now_ms()};
+    }
+}
+
+int door_answer(struct door *door, const uint8_t *token, struct sock_hello *hello)
+{
+    let_in(door);
+    for (uint32_t i = 0; i < door->nguests;) {
+        struct pollfd one = {.fd = door->guests[i].fd, .events = POLLIN};
+        bool late = now_ms() - door->guests[i].since_ms > door->patience_ms;
+        if (!late && poll(&one, 1, 0) <= 0) {
+            i++;
+            continue;
+        }
+        int fd = take_guest(door, i);
+        sock_await_hello(fd, false);
+        if (!sock_hello_take(fd, token, 0, hello)) return fd;
+        close(fd);
+    }
     return -1;
 }

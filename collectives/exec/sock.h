@@ -16,6 +16,11 @@
  * there are. */
 int sock_address(const char *iface, bool alone, char address[NET_NAME], struct err *err);
 
+/* What an own address "10.77.0.1:4711" is: "eth0 (private)"; of others the class alone is true. ""
+ * when it is no address of that form. */
+void sock_kind(const char *where, char *text, size_t room);
+bool sock_is_loopback(const char *where);
+
 /* A non-blocking socket that listens at that address alone; port 0: any. where: "10.77.0.1:4711",
  * "[::1]:4711". -1 with the sentence. */
 int sock_listen(const char *address, uint16_t port, char where[NET_NAME], struct err *err);
@@ -48,6 +53,21 @@ void sock_await_hello(int fd, bool on);
 /* Sends at once what is written. */
 void sock_no_delay(int fd);
 
-/* The next connection that waits at `listener`, with its hello; non-blocking, without Nagle's
- * algorithm. -1: none waits, or it was refused. */
-int sock_accept(int listener, const uint8_t *token, double timeout_s, struct sock_hello *hello);
+/* A listener, and those who have connected but not said who they are. They wait for nothing and
+ * nobody waits for them: strangers who are silent, or say something else, cost a few sockets. */
+enum { DOOR_GUESTS = 64 };
+struct door {
+    int listener;        /* owned */
+    int64_t patience_ms; /* for a hello */
+    uint32_t nguests;
+    struct guest {
+        int fd;
+        int64_t since_ms;
+    } guests[DOOR_GUESTS];
+};
+void door_open(struct door *door, int listener, int64_t patience_ms);
+void door_close(struct door *door);
+
+/* The next connection whose hello is there and knows the token; non-blocking, without Nagle's
+ * algorithm. -1: nobody yet. Never waits; who is refused is named on stderr. */
+int door_answer(struct door *door, const uint8_t *token, struct sock_hello *hello);

@@ -24,6 +24,7 @@
 #include <uv.h>
 
 #include "base/mem.h"
+#include "exec/device.h"
 #include "exec/engine.h"
 #include "exec/launch.h"
 #include "exec/sock.h"
@@ -38,6 +39,7 @@ enum {
     LINE = 64,               /* slots start at multiples of it */
     BATCH = 32,              /* frames in one system call */
     LEAVE_MS = 5000,         /* peers say goodbye within so long */
+    EARLY_MOST = 4096,       /* wires of a peer that are not open here yet, in the mean */
 };
 
 enum frame_kind { FRAME_OPEN = 1, FRAME_DATA, FRAME_CREDIT, FRAME_GOODBYE };
@@ -314,6 +316,8 @@ static void take_open(struct conn *conn, const struct frame *frame)
         w->theirs = frame->wire;
         return;
     }
+    if (net->nearly >= (size_t)EARLY_MOST * net->rk->nranks)
+        lose(conn, "it opens more wires than a run has");
     MEM_GROW(net->early, net->nearly, net->early_cap);
     net->early[net->nearly++] =
         (struct early){conn->peer, frame->wire, frame->number, frame->bytes};
@@ -642,15 +646,16 @@ static void tcp_leave(struct rank *rk)
     rk->net = NULL;
 }
 
-static void tcp_drop(struct rank *rk)
+static bool tcp_drop(struct rank *rk)
 {
     struct net *net = rk->net;
     for (uint32_t r = 0; r < rk->nranks; r++) {
         if (net->pairs[r] && net->pairs[r][0]) {
             shutdown(net->pairs[r][0]->fd, SHUT_RDWR);
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 static const char *tcp_absent(void)
@@ -808,7 +813,7 @@ static void tcp_close(void *opened)
         state->net->wires[state->wires[i].id] = NULL;
     }
     free(state->arrived);
-    free(state->slots);
+    slots_free(state->net->rk, state->slots);
     free(state->wires);
     free(state);
 }
@@ -824,7 +829,8 @@ static int tcp_open(const struct wire_spec *spec, struct wire **wires, struct wi
     state->wires = mem_calloc(spec->nwires, sizeof *state->wires);
     size_t stride = spec->slot_bytes / LINE * LINE + LINE, depth = slots_of(spec->depth),
            slots = spec->nwires * depth;
-    state->slots = mem_calloc(slots, stride);
+    state->slots = slots_alloc(spec->rank, slots, stride, err);
+    if (!state->slots) return -1;
     state->arrived = mem_calloc(slots, sizeof *state->arrived);
     for (uint32_t i = 0; i < spec->nwires; i++) {
         state->wires[i].stride = stride;
@@ -859,6 +865,8 @@ const struct transport tcp_transport = {
     .message_align = 1,
     .alloc = rank_alloc,
     .absent = tcp_absent,
+    .connections = CONNECTIONS,
+    .connection_bytes = BUFFER_BYTES,
     .join = tcp_join,
     .leave = tcp_leave,
     .drop = tcp_drop,

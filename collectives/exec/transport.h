@@ -45,7 +45,7 @@ struct engine;
 struct transport {
     const char *name;
     unsigned modes;              /* bit per enum wire_mode */
-    bool device;                 /* buffers lie in the memory of GPUs: see device.h */
+    bool device;                 /* its wires and all buffers are of GPUs: see device.h */
     bool graphs;                 /* .. and operations can be launched as graphs */
     bool mpiexec;                /* ranks are started under an mpiexec: see mpi.h */
     const struct engine *engine; /* what runs programs over its wires */
@@ -60,7 +60,7 @@ struct transport {
     uint32_t granule, message_align;
     uint32_t most_channels; /* of an algorithm, unless asked for; 0: its own number, */
     size_t channel_bytes;   /* .. each with at least so many bytes of a call */
-    /* Memory for scratch, of the kind that the buffers are of: rank_alloc, device_alloc. */
+    /* Memory for scratch, of the kind that its buffers are of: rank_alloc, device_alloc. */
     void *(*alloc)(struct rank *rk, size_t bytes, struct err *err);
     const char *(*absent)(void); /* why it cannot be used here; NULL: it can */
     /* Transports of the network, else NULL. Every rank joins once before its rank_main, when
@@ -69,11 +69,23 @@ struct transport {
      * read that. It must not wait for peers. leave: after rank_main; NULL in rk->net is fine. */
     int (*join)(struct rank *rk, struct err *err);
     void (*leave)(struct rank *rk);
+    /* Memory that a rank takes to join, beside that of handles; NULL: next to none. */
+    size_t (*rank_bytes)(const struct net_spec *net);
+    /* .. connections per pair of ranks, each a file, unless told otherwise; the memory of one
+     * beside the kernel's. 0: other ends. outer: what leads to other hosts, where ranks of one
+     * share memory; NULL: it does so itself. */
+    uint32_t connections;
+    size_t connection_bytes;
+    const struct transport *outer;
     /* After the end of all ranks, in the launcher: removes what killed ones left behind; may be
      * NULL. */
     void (*sweep)(const struct world *world);
-    /* Test hook: cuts a connection to one peer, as a broken network would. */
-    void (*drop)(struct rank *rk);
+    /* Test hook: cuts a connection to one peer, as a broken network would; false: none is cut for
+     * good yet, call it again. NULL: the transport has no connections of its own. */
+    bool (*drop)(struct rank *rk);
+    /* Whether its library says that it takes memory of GPUs, as a clause for people; NULL: it has
+     * no library. Buffers there go through slots all the same. */
+    void (*gpu_says)(struct rank *rk, char *text, size_t size);
     /* Opens all wires of one handle; every member of the group calls it with its own list. On
      * success wires[i] belongs to spec->wires[i], and peers[g] holds group rank g's buffers as
      * mapped here (only those that a PULL or PUSH wire needs). */
@@ -107,8 +119,12 @@ struct transport {
 const struct transport *const *transport_table(void);
 const struct transport *transport_find(const char *name, struct err *err);
 
+/* The same, though it may be one that cannot be used here. */
+const struct transport *transport_named(const char *name, struct err *err);
+
 /* Removes what ranks of a run that were killed left behind; to be called when all have ended. */
 void transport_sweep(const struct world *world);
 
 /* What ranks that use it need of the world, besides the choices of whoever runs them. */
 struct net_spec transport_net(const struct transport *transport);
+size_t transport_rank_bytes(const struct transport *transport, const struct net_spec *net);

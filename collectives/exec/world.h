@@ -59,6 +59,7 @@ struct rank_device {
 /* Where a transport of the network finds a rank: filled in by its join, read by its open. */
 struct rank_card {
     char address[NET_NAME]; /* for people: "10.0.0.1:4711"; "": none */
+    char kind[NET_NAME];    /* .. and "eth0 (private)"; see sock_kind */
     uint32_t bytes;
     uint8_t data[RANK_CARD];
 };
@@ -93,7 +94,7 @@ struct rank {
     uint64_t barriers;     /* barriers passed */
     size_t used;           /* bytes handed out of the own extent */
     int control_fd;        /* pipe to the launcher, -1 if none */
-    int fault;             /* planted fault (launch_fault): 0 none, */
+    int fault;             /* planted fault that is still to come, enum fault_kind, */
     uint64_t fault_at;     /* after this many calls */
     uint64_t faults;       /* calls so far */
     void *user;            /* the program's own */

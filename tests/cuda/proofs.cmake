@@ -22,9 +22,11 @@ endfunction()
 
 # Shares: every K-th case. Fewer where a sanitizer slows all down; `matrix` alone takes all.
 set(some 13)
+set(half 31)
 set(few 61)
 if(SANITIZE)
   set(some 151)
+  set(half 211)
   set(few 397)
 endif()
 
@@ -69,12 +71,71 @@ gpu_matrix(NAME gpu_threads_peer TRANSPORT cuda-peer LABELS tsan ENV CUEMU_THREA
 gpu_matrix(NAME gpu_threads_islands TRANSPORT cuda-ipc LABELS tsan ENV CUEMU_THREADS=4
            CUEMU_P2P_GROUP=2 ARGS --threads --ranks 3,4 --every ${few})
 
+# Buffers on GPUs over transports that know nothing of them, through slots: pinned ones of the host,
+# and over shm the sender's GPU's where there is peer access. The messages are the simulator's.
+set(nets tcp shm+tcp)
+if(libfabric_FOUND)
+  list(APPEND nets ofi shm+ofi)
+endif()
+foreach(net IN LISTS nets)
+  gpu_matrix(NAME gpu_${net} TRANSPORT ${net} ENV CUEMU_THREADS=4
+             ARGS --gpu --ranks 2,3,4 --every ${half})
+  gpu_matrix(NAME gpu_${net}_logs TRANSPORT ${net} ENV CUEMU_THREADS=4 CUEMU_JITTER=100
+             CUEMU_SEED=3 ARGS --gpu --logs --ranks 2,3,4 --every ${few})
+endforeach()
+if(mpich_FOUND)
+  gpu_matrix(NAME gpu_mpi TRANSPORT mpi ENV CUEMU_THREADS=4 CUEMU_DEVICES=2
+             ARGS --gpu --logs --ranks 2,3,4 --every ${few})
+endif()
+gpu_matrix(NAME gpu_shm_islands TRANSPORT shm+tcp ENV CUEMU_THREADS=3 CUEMU_P2P_GROUP=2
+           ARGS --gpu --ranks 2,3,4 --every ${few})
+foreach(net tcp shm+tcp)
+  gpu_matrix(NAME gpu_${net}_threads TRANSPORT ${net} LABELS tsan ENV CUEMU_THREADS=3
+             CUEMU_P2P_GROUP=2 ARGS --gpu --threads --ranks 2,3,4 --every ${few})
+endforeach()
+
 add_executable(gpu_bytes gpu_bytes.c)
 target_link_libraries(gpu_bytes PRIVATE exec)
 house_command(NAME gpu_bytes SERIAL TIMEOUT 300 COMMAND gpu_bytes)
 gpu_environment(gpu_bytes collbench_cudaemu CUEMU_THREADS=4)
 
 # ---- planted faults ----
+
+# plant_host(NAME x FILE f FROM text TO text FOUND regex [ARGS ..] [LABELS ..]): a file of the executor
+# with a fault, under buffers on GPUs over TCP.
+function(plant_host)
+  cmake_parse_arguments(PARSE_ARGV 0 T "" "NAME;FILE;FROM;TO;FOUND" "ARGS;LABELS")
+  set(file collectives/exec/${T_FILE})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${file})
+  file(READ ${CMAKE_SOURCE_DIR}/${file} text)
+  string(FIND "${text}" "${T_FROM}" first)
+  string(FIND "${text}" "${T_FROM}" last REVERSE)
+  if(first LESS 0 OR NOT first EQUAL last)
+    message(FATAL_ERROR "${T_NAME}: ${file} must have this text, once:\n${T_FROM}")
+  endif()
+  string(REPLACE "${T_FROM}" "${T_TO}" text "${text}")
+  file(CONFIGURE OUTPUT ${T_NAME}_${T_FILE} CONTENT "${text}" @ONLY)
+  add_executable(${T_NAME}_matrix ${CMAKE_SOURCE_DIR}/tests/matrix.c
+                 ${CMAKE_CURRENT_BINARY_DIR}/${T_NAME}_${T_FILE})
+  target_link_libraries(${T_NAME}_matrix PRIVATE exec net)
+  house_command(NAME ${T_NAME} SERIAL LABELS "${T_LABELS}"
+                COMMAND ${T_NAME}_matrix --gpu --transport tcp --plain --ranks 3 --every 97 ${T_ARGS})
+  gpu_environment(${T_NAME} collbench_cudaemu CUEMU_THREADS=4 CUEMU_SEED=5 CUEMU_JITTER=100)
+  set_tests_properties(${T_NAME} PROPERTIES FAIL_REGULAR_EXPRESSION "^$"
+                       PASS_REGULAR_EXPRESSION "${T_FOUND}")
+endfunction()
+
+if(NOT SANITIZE)
+  # A message is posted, and a slot released, before the kernels at it have ended.
+  plant_host(NAME planted_gpu_early FILE exec_host.c FOUND "[1-9][0-9]* wrong elements"
+             FROM "    return done;" TO "    return true;")
+  # Slots that are not pinned: no kernel may touch them.
+  plant_host(NAME planted_gpu_unpinned FILE tcp.c FOUND "neither device memory nor pinned"
+             FROM "slots_alloc(spec->rank, slots, stride, err)" TO "mem_calloc(slots, stride)")
+elseif(SANITIZE MATCHES "thread")
+  plant_host(NAME planted_gpu_early FILE exec_host.c FOUND "WARNING: ThreadSanitizer: data race"
+             LABELS tsan ARGS --threads FROM "    return done;" TO "    return true;")
+endif()
 
 # plant(NAME x FILE f FROM text TO text [LABELS ..] ENV .. ARGS ..): the plug-in with the first text
 # in kernels/cuda/f, which must be there once, replaced by the second, and its interpreter for sums

@@ -168,6 +168,7 @@ static const struct broken {
     {{0, 0, 0, 0}, "it does not speak this protocol"},
     {{GOODBYE + 1, 0, 0, 0}, "it does not speak this protocol"},
     {{UINT32_MAX, 0, 0, 0}, "it does not speak this protocol"},
+    {{OPEN, 0, UINT64_C(9) << 32, 8}, "it opens more wires than a run has"},
 };
 enum { NBROKEN = sizeof broken / sizeof *broken };
 
@@ -338,7 +339,9 @@ static bool be_peer(struct talk *talk, pid_t rank)
     if (!good) opens[below(talk, 2)].bytes = odd_number(talk);
     say(talk->fds[0], opens, sizeof opens);
     if (talk->broken) {
-        say(talk->fds[0], &talk->broken->frame, sizeof talk->broken->frame);
+        uint32_t times = talk->broken->frame.kind == OPEN ? RANKS * 4096 + 1 : 1;
+        for (uint32_t i = 0; i < times; i++)
+            say(talk->fds[0], &talk->broken->frame, sizeof talk->broken->frame);
         return false;
     }
     uint64_t count =
@@ -397,7 +400,7 @@ static int iterate(struct world *world, uint64_t seed, uint64_t iteration, bool 
         be_stranger(&talk);
     bool fine = be_peer(&talk, rank);
     board->stop = fine;
-    for (int i = 0; !fine && i < CONNECTIONS; i++)
+    for (int i = 0; !fine && !talk.broken && i < CONNECTIONS; i++)
         shutdown(talk.fds[i], SHUT_WR); /* ends it, when it has read all */
     listen_until(&talk, rank, UINT64_MAX);
     int status;
