@@ -61,6 +61,7 @@ static void refuse_company(const struct request *request, struct err *err)
         {request->skew_s > 0, "--skew", "the hosts' clocks differ"},
         {request->repeat_check, "--repeat-check", "it compares the ranks' memory"},
         {request->vs != 0, "--vs", "the library's ranks are started on one host"},
+        {request->groups, "--groups", "the groups' ranks are counted on one host"},
     };
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         if (!none[i].asked) continue;

@@ -133,13 +133,14 @@ int links_check(const struct links *links, const struct fitted *fitted, const st
     if (links->process_most + FILES_SPARE <= may) return 0;
     return err_add(
         err, ERR_USAGE,
-        "%s on %u ranks needs %llu connections in one %s (%u per pair of ranks), but a "
-        "process may have %llu files open, %d of them for other things: raise that "
-        "(ulimit -n), or use %sa transport or algorithm with fewer connections "
-        "(shm+tcp, ring, hierarchical)",
+        "%s on %u ranks needs %llu connections in one %s (%u per pair of ranks) and up to %d other "
+        "files, but a process may have %llu open: raise that (ulimit -n %llu), or use %sa "
+        "transport "
+        "or algorithm with fewer connections (shm+tcp, ring, hierarchical)",
         coll_get(plan->coll)->name, plan_world(plan), (unsigned long long)links->process_most,
         plan->threads ? "process, whose threads the ranks of a host are" : "rank", links->each,
-        (unsigned long long)may, FILES_SPARE, links->each > 1 ? "--connections 1, " : "");
+        FILES_SPARE, (unsigned long long)may, (unsigned long long)links->process_most + FILES_SPARE,
+        links->each > 1 ? "--connections 1, " : "");
 }
 
 void links_note(const struct links *links, const struct hosts *hosts, struct out *out)

@@ -677,7 +677,7 @@ int p2p_cmd(int argc, char **argv, char **whole_argv)
         help();
     } else {
         if (!kernels_get(&kernels_err)) err_move(&err, &kernels_err);
-        foreign_read(&foreign, &err);
+        if (foreign_read(&foreign, &err)) foreign.rank = 0; /* nobody knows who this copy is */
     }
     if (!opts.help && foreign.name && foreign.rank > 0) { /* copy 0 speaks for all */
         status = err.count

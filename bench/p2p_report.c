@@ -230,16 +230,17 @@ static void value_text(const struct measure *measure, double us, char *text)
 }
 
 static void note_slow(struct out *out, const struct measure *measure, struct p2p_value *values,
-                      size_t count)
+                      size_t npairs, size_t count)
 {
     double median_us = 0, limit_us = 0;
     size_t slow = p2p_slow(values, count, &median_us, &limit_us);
+    if (npairs < 3) slow = 0; /* said below */
     char own[UNITS_TEXT], median[UNITS_TEXT], limit[UNITS_TEXT];
     value_text(measure, median_us, median);
     value_text(measure, limit_us, limit);
     out_meta(out, measure->key, out_uint(slow));
     out_meta(out, measure->limit_key, out_double(limit_us));
-    if (count < 3) {
+    if (npairs < 3) {
         out_note(out, "%s: fewer than 3 to compare, so none can be called slow", measure->name);
         return;
     }
@@ -338,7 +339,7 @@ static void compare(struct out *out, const struct p2p_plan *plan, const struct p
     struct measure measure = {says, key, limit_key, bytes > 0, bytes};
     struct p2p_value *values = mem_calloc(2 * fellows->count, sizeof *values);
     collect(&measure, plan, results, fellows, npairs * plan->nsizes, values);
-    note_slow(out, &measure, values, fellows->count * (bytes > 0 ? 2 : 1));
+    note_slow(out, &measure, values, fellows->count, fellows->count * (bytes > 0 ? 2 : 1));
     free(values);
     free(says);
     free(key);

@@ -408,9 +408,10 @@ int run_cmd(const struct coll *coll, int argc, char **argv, char **whole_argv)
         list_cmd(1, argv);
     } else {
         if (!kernels_get(&kernels_err)) bad |= err_move(&err, &kernels_err);
-        bad |= foreign_read(&foreign, &err);
+        int torn = foreign_read(&foreign, &err); /* copies that cannot tell who they are */
+        bad |= torn;
         if (format_of_program(whole_argv[0]) == FORMAT_OSU) bad |= refuse_osu_flags(argv, &err);
-        bool follows = foreign.name && foreign.rank > 0;
+        bool follows = !torn && foreign.name && foreign.rank > 0;
         /* faults of words that only the plan can find come in the same go */
         if (follows) { /* copy 0 speaks for all */
             int status = bad ? (int)err.code

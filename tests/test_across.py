@@ -5,6 +5,7 @@ common. What comes out, and how such runs end when something dies.
 
 Usage: test_across.py PROGRAM [unittest arguments]"""
 
+import contextlib
 import json
 import os
 import re
@@ -49,6 +50,11 @@ def marked():
         except OSError:
             continue
     return found
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 def wait_until(condition, seconds=10):
@@ -158,10 +164,13 @@ class Refusals(Case):
         run = self.run_bad(2, "allreduce", *TWO, "--transport", "shm", "--trace", "x.json")
         self.assertIn("--transport shm reaches ranks on one host", run.err)
         self.assertIn("--trace with --hosts", run.err)
+        run = self.run_bad(2, "allreduce", *TWO, "--size", "8", "--groups", "2x2")
+        self.assertIn("--groups with --hosts", run.err)
 
     def test_a_host_that_cannot_be_reached(self):  # horovod/horovod#310
         run = self.run_bad(1, "allreduce", *TWO, "--rsh", "false")
-        self.assertIn("host 127.0.0.2: what was to start its ranks ended with status 1", run.err)
+        self.assertIn("host 127.0.0.2: what was to start its ranks (false) ended with status 1",
+                      run.err)
 
     def test_a_host_that_does_not_come(self):  # NVIDIA/nccl-tests#14: a firewall
         run = self.run_bad(1, "allreduce", *TWO, "--rsh", "sleep 60 #", "--timeout", "1")
@@ -214,6 +223,23 @@ class Copies(Case):
         self.assertEqual(runs[0].out.count("# collbench "), 1)
         self.assertIn("# Out of bounds values : 0 OK", runs[0].out)
         return runs[0].out
+
+    def test_variables_that_cannot_be(self):
+        good = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29641"}
+        for name, value, words in [
+                ("RANK", "2", "RANK=2, but WORLD_SIZE=2: ranks go from 0 to 1"),
+                ("RANK", "-1", "RANK=-1: not a whole number from 0"),
+                ("WORLD_SIZE", "x", "WORLD_SIZE=x: not a whole number from 1"),
+                ("WORLD_SIZE", "0", "WORLD_SIZE=0: not a whole number from 1"),
+                ("MASTER_PORT", "99999", "MASTER_PORT=99999: not a whole number from 1 to 65534"),
+                ("MASTER_PORT", "abc", "MASTER_PORT=abc: not a whole number from 1 to 65534")]:
+            with self.subTest(name=name, value=value):
+                for command in ["allreduce", "p2p"]:
+                    run = self.run_bad(2, command, "--size", "8", env={**good, name: value})
+                    self.assertIn(words, run.err)
+        del good["MASTER_PORT"]
+        self.assertIn("MASTER_ADDR is set, MASTER_PORT is not",
+                      self.run_bad(2, "allreduce", "--size", "8", env=good).err)
 
     def test_torchrun_two_hosts(self):
         out = self.one_table(self.copies(self.torchrun([2, 2], 29651)))
@@ -314,6 +340,24 @@ class Faults(Case):
         finish(run)
         self.assertEqual(run.returncode, 1)
         self.assertIn("host 127.0.0.2 is lost", run.err)
+
+    def test_a_host_is_stopped(self):
+        """Its agent says nothing more: that is named, not a rank that waits for it."""
+        run = start("allreduce", *TWO, *LONG)
+        agents = lambda: [pid for pid, words in marked() if "agent" in words[1:2]]
+        self.assertTrue(wait_until(lambda: agents() and len(marked()) >= 6))
+        time.sleep(0.3)
+        stopped = agents() + [pid for pid, words in marked() if parent(pid) in agents()]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            finish(run)
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):  # the launcher has killed it
+                    os.kill(pid, signal.SIGCONT)
+        self.assertEqual(run.returncode, 1)
+        self.assertRegex(run.err, r"host 127\.0\.0\.2 has said nothing for [\d.]+ s")
 
     def test_the_launcher_is_killed(self):
         run = start("allreduce", *TWO, *LONG)

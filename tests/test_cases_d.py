@@ -204,7 +204,7 @@ class Hosts(Case):
         run = self.refused("alltoall", "--ranks", "600", "--transport", "tcp", "--algo", "direct",
                            "--size", "8", before=few)
         self.assertIn("alltoall on 600 ranks needs 1198 connections in one rank", run.err)
-        self.assertIn("may have 1024 files open", run.err)
+        self.assertIn("may have 1024 open", run.err)
         self.assertIn("--connections 1", run.err)
 
     def test_D05_that_many_there_are(self):

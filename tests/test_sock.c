@@ -47,8 +47,8 @@ Test(sock, own_addresses_by_name_address_and_prefix)
 
 Test(sock, unknown_interfaces_are_refused_with_those_there_are)
 {
-    static const char *const unknown[] = {"eth77",        "203.0.113.9", "203.0.113.0/24",
-                                          "127.0.0.0/33", "127.0.0.2",   "/8"};
+    static const char *const unknown[] = {"eth77", "203.0.113.9", "203.0.113.0/24", "127.0.0.2",
+                                          "/8"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         struct err err = ERR_INIT;
         char address[NET_NAME];
@@ -56,6 +56,25 @@ Test(sock, unknown_interfaces_are_refused_with_those_there_are)
         cr_assert_eq(err.code, ERR_USAGE);
         cr_assert(strstr(err.text, unknown[i]), "%s", err.text);
         cr_assert(strstr(err.text, "lo 127.0.0.1"), "%s", err.text);
+        err_release(&err);
+    }
+}
+
+Test(sock, lengths_of_prefixes_that_cannot_be_are_refused_with_those_that_can)
+{
+    static const struct {
+        const char *text, *most;
+    } bad[] = {{"127.0.0.0/33", "0 to 32"},
+               {"10.0.0.0/", "0 to 32"},
+               {"10.0.0.0/8x", "0 to 32"},
+               {"10.0.0.0/-1", "0 to 32"},
+               {"fd00::/129", "0 to 128"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = ERR_INIT;
+        char address[NET_NAME];
+        cr_assert_eq(sock_address(bad[i].text, false, address, &err), -1, "%s", bad[i].text);
+        cr_assert_eq(err.code, ERR_USAGE);
+        cr_assert(strstr(err.text, bad[i].text) && strstr(err.text, bad[i].most), "%s", err.text);
         err_release(&err);
     }
 }

@@ -64,6 +64,31 @@ static char *first_node(const char *list)
     return mem_printf("%.*s%.*s", (int)head, list, (int)strcspn(number, "-,]"), number);
 }
 
+/* Torchrun's variables are also set by hand. */
+static int check_number(const char *name, uint32_t least, uint32_t most, struct err *err)
+{
+    uint32_t value;
+    const char *text = getenv(name);
+    if (!text || (read_number(name, &value) && value >= least && value <= most)) return 0;
+    return err_add(err, ERR_USAGE, "%s=%s: not a whole number from %u to %u", name, text, least,
+                   most);
+}
+
+/* -1: they say something that cannot be. */
+static int check_torchrun(struct err *err)
+{
+    if (!getenv("RANK") || !getenv("WORLD_SIZE") || strcmp(getenv("WORLD_SIZE"), "1") == 0)
+        return 0;
+    int bad = check_number("WORLD_SIZE", 1, INT32_MAX, err) |
+              check_number("RANK", 0, INT32_MAX - 1, err) |
+              check_number("LOCAL_RANK", 0, INT32_MAX - 1, err);
+    if (getenv("MASTER_ADDR") && !getenv("MASTER_PORT"))
+        bad |=
+            err_add(err, ERR_USAGE, "MASTER_ADDR is set, MASTER_PORT is not: rank 0 listens there");
+    if (getenv("MASTER_ADDR")) bad |= check_number("MASTER_PORT", 1, UINT16_MAX - 1, err);
+    return bad ? -1 : 0;
+}
+
 /* Where copy 0 listens, if anybody says so. */
 static void find_meeting(struct foreign *foreign)
 {
@@ -98,6 +123,7 @@ int foreign_read(struct foreign *foreign, struct err *err)
 {
     *foreign = (struct foreign){.name = NULL};
     if (launch_is_child()) return 0;
+    if (check_torchrun(err)) return -1;
     const struct launcher *launcher = find_launcher(foreign);
     if (!launcher) return 0;
     uint32_t here;
@@ -291,6 +317,11 @@ static int come(const struct foreign *foreign, char **argv, double timeout_s, ui
                    foreign->address ? foreign->address : "", foreign->port);
     int fd = foreign->address ? sock_connect(where, "", timeout_s, err)
                               : connect_here(foreign, timeout_s, err);
+    if (fd < 0 && foreign->address)
+        err_add(err, ERR_FAILED,
+                "rank %u tried for %g s: %s is where the copy of rank 0 is to listen "
+                "(MASTER_ADDR, MASTER_PORT)",
+                foreign->rank, timeout_s, where);
     free(where);
     if (fd < 0) return -1;
     courier_init(up, fd);

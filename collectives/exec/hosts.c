@@ -76,8 +76,9 @@ static int read_entry(const char *text, const char *end, struct host_entry *entr
     }
     if (length == 0 || text[0] == '-')
         return err_add(err, ERR_USAGE,
-                       "--hosts: '%.*s' names no host; entries are NAME or NAME:RANKS",
-                       (int)(end - text), text);
+                       "--hosts: %s'%.*s' names no host; entries are NAME or NAME:RANKS, with a "
+                       "comma between two",
+                       end == text ? "the empty entry " : "", (int)(end - text), text);
     if (entry->counted) {
         char *stop;
         unsigned long ranks = strtoul(count + 1, &stop, 10);
@@ -296,7 +297,7 @@ static int take_agent(struct hosts *hosts, struct door *door, struct err *err)
 }
 
 /* Whether the process that was to start an agent has ended, before that has come. */
-static int check_starters(struct hosts *hosts, struct err *err)
+static int check_starters(struct hosts *hosts, const struct hosts_spec *spec, struct err *err)
 {
     int bad = 0;
     for (uint32_t h = 1; h < hosts->count; h++) {
@@ -307,9 +308,10 @@ static int check_starters(struct hosts *hosts, struct err *err)
         agent->pid = 0;
         bad =
             err_add(err, ERR_FAILED,
-                    "host %s: what was to start its ranks %s %d before they came (can you log in "
-                    "there without a password, and is this program there under the same path?)",
-                    agent->name, WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
+                    "host %s: what was to start its ranks (%s) %s %d before they came (can you log "
+                    "in there without a password, and is this program there under the same path?)",
+                    agent->name, spec->rsh ? spec->rsh : "ssh, or this program itself",
+                    WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
     return bad;
@@ -331,7 +333,7 @@ static int await_agents(struct hosts *hosts, struct door *door, const struct hos
         struct pollfd more = {.fd = door->listener, .events = POLLIN};
         poll(&more, 1, LOOK_MS);
         int got = take_agent(hosts, door, err);
-        if (got < 0 || check_starters(hosts, err)) return -1;
+        if (got < 0 || check_starters(hosts, spec, err)) return -1;
         if (launch_signal_pending()) return err_add(err, ERR_FAILED, "interrupted");
         missing -= (uint32_t)got;
         if (missing == 0 || now_s() < end_s) continue;

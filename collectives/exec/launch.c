@@ -457,6 +457,16 @@ static void run_stalled(struct run *run)
 {
     double timeout_ms = run->spec->timeout_s * 1000;
     double still_ms = timeout_ms / 2 < STILL_MS ? timeout_ms / 2 : STILL_MS;
+    /* An agent tells of its ranks all the time: who does not is stopped himself. */
+    double patience_ms = timeout_ms / 2 > STILL_MS ? timeout_ms / 2 : STILL_MS;
+    struct remote *silent = far_silent(run, run->looked_ms - (uint64_t)patience_ms);
+    if (silent) {
+        run->place = silent->host;
+        run_fail(run, NO_RANK, NULL,
+                 mem_printf("has said nothing for %.3g s",
+                            (double)(run->looked_ms - silent->heard_ms) / 1000));
+        return;
+    }
     bool *beats = mem_calloc(run->nranks, sizeof *beats);
     for (uint32_t r = 0; r < run->nranks; r++) {
         beats[r] = (double)(run->looked_ms - run->seen[r].beat_ms) < still_ms;

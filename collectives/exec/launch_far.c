@@ -116,6 +116,7 @@ static void on_remote(uv_poll_t *poll, int status, int events)
     int got = 0;
     (void)status, (void)events;
     while (!remote->ended && (got = courier_recv(remote->courier, &frame)) > 0) {
+        remote->heard_ms = run_now(run);
         const struct courier_head *head = &frame.head;
         bool known = head->kind < sizeof take / sizeof *take && take[head->kind];
         bool own =
@@ -130,6 +131,15 @@ static void on_remote(uv_poll_t *poll, int status, int events)
     run_fail(run, NO_RANK, NULL,
              mem_printf("is lost: its connection says \"%s\"", strerror(errno)));
     remote_end(remote);
+}
+
+struct remote *far_silent(struct run *run, uint64_t since_ms)
+{
+    for (uint32_t i = 0; i < run->nremotes; i++) {
+        struct remote *remote = &run->remotes[i];
+        if (!remote->ended && remote->heard_ms < since_ms) return remote;
+    }
+    return NULL;
 }
 
 /* ---- what an agent's launcher wants ---- */
@@ -176,6 +186,7 @@ int far_start(struct run *run, struct err *err)
             return err_add(err, ERR_FAILED, "host %s cannot be reached: %s",
                            hosts_name(hosts, remote->host), uv_strerror(rc));
         remote->ended = false;
+        remote->heard_ms = run_now(run);
         run->nalive++;
     }
     return 0;

@@ -40,7 +40,8 @@ struct remote {
     uv_poll_t poll;
     struct courier *courier;
     uint32_t host;
-    bool ended; /* nothing of this launch is left there */
+    uint64_t heard_ms; /* when the agent last said something */
+    bool ended;        /* nothing of this launch is left there */
 };
 
 /* What the launcher remembers of a rank. */
@@ -119,6 +120,9 @@ int hydra_start(struct run *run, struct err *err);
 void hydra_release(struct run *run);
 
 /* ---- launch_far.c ---- */
+
+/* A host with work left whose agent has said nothing since `since_ms` (run_now); NULL: none. */
+struct remote *far_silent(struct run *run, uint64_t since_ms);
 
 /* An agent: to its launcher. Failing is noticed by far_start's callbacks. */
 void far_send_up(struct run *run, enum host_frame kind, uint32_t rank, uint32_t code,

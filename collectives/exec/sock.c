@@ -114,8 +114,23 @@ static char *list_addresses(const struct ifaddrs *all)
     return list;
 }
 
+/* The length of "10.0.0.0/8" must be one. */
+static int check_prefix(const char *iface, struct err *err)
+{
+    const char *slash = strchr(iface, '/');
+    char *end;
+    unsigned long most = strchr(iface, ':') ? 128 : 32,
+                  bits = slash ? strtoul(slash + 1, &end, 10) : 0;
+    bool good = !slash || (slash[1] >= '0' && slash[1] <= '9' && !*end && bits <= most);
+    if (good) return 0;
+    return err_add(err, ERR_USAGE,
+                   "--iface %s: the length of a prefix goes from 0 to %lu, \"%s\" is none", iface,
+                   most, slash + 1);
+}
+
 int sock_address(const char *iface, bool alone, char address[NET_NAME], struct err *err)
 {
+    if (check_prefix(iface, err)) return -1;
     if (!*iface && alone) {
         snprintf(address, NET_NAME, "127.0.0.1");
         return 0;
