@@ -16,6 +16,7 @@
 #include "bench/run.h"
 #include "bench/schedule_cmd.h"
 #include "bench/step_cmd.h"
+#include "bench/topo_cmd.h"
 #include "exec/foreign.h"
 #include "exec/hosts.h"
 #include "exec/launch.h"
@@ -54,6 +55,7 @@ static const struct {
     {"compare", "compares two records: which rows became slower or faster", run_compare, false},
     {"plot", "draws records: time and bandwidth over size", run_plot, false},
     {"p2p", "measures latency and bandwidth of every pair of ranks", p2p_cmd, false},
+    {"topo", "shows this machine's processors, GPUs, NICs and links", topo_here_cmd, true},
     {"bench-step", "measures what the executor costs per step", step_cmd, true},
     {"bench-gpu", "measures a GPU: kernels, launches, virtual ranks", gpu_cmd, true},
 };

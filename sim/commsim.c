@@ -7,6 +7,7 @@
 #include "base/opts.h"
 #include "base/start.h"
 #include "net/coll_cmd.h"
+#include "net/topo_cmd.h"
 #include "train/compare_cmd.h"
 #include "train/model.h"
 #include "train/step_cmd.h"
@@ -17,6 +18,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"coll", "simulates a collective on a switch", coll_cmd},
+    {"topo", "shows, checks, converts and draws what a machine is made of", topo_cmd},
     {"step", "memory and time of a training step (the same without the word)", step_cmd},
     {"model", "shape and exact parameter counts of a model", model_cmd},
     {"compare", "clusters and strategies side by side, as a table and a picture", compare_cmd},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Feeds damaged files to the parsers of models, topologies and schedules. Seeds are every shipped
- * file, and every algorithm written as an MSCCL file; an input is a seed with a few mutations. What
- * is accepted must make sense (a schedule: be right, as the oracle says, and survive writing), what
- * is refused must come with sentences that name the file. Inputs depend on (seed, iteration) alone,
- * so that --only repeats one. The parser runs in a child process: a crash or a hang names its
- * iteration. */
+ * file, the machines of the tests (tables of `nvidia-smi topo -m`, NCCL's files), and every
+ * algorithm written as an MSCCL file; an input is a seed with a few mutations. What is accepted
+ * must make sense (a schedule: be right, as the oracle says, and survive writing), what is refused
+ * must come with sentences that name the file. Inputs depend on (seed, iteration) alone, so that
+ * --only repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +21,8 @@
 #include "base/opts.h"
 #include "base/rng.h"
 #include "base/ship.h"
+#include "net/nccl_xml.h"
+#include "net/smi.h"
 #include "net/topo.h"
 #include "sched/copy.h"
 #include "sched/msccl.h"
@@ -35,7 +37,7 @@ static const struct opts_row options[] =
 
 /* ---- seeds ---- */
 
-enum seed_kind { SEED_MODEL, SEED_TOPOLOGY, SEED_SCHEDULE };
+enum seed_kind { SEED_MODEL, SEED_TOPOLOGY, SEED_SCHEDULE, SEED_TABLE, SEED_NCCL };
 
 struct seed {
     char *text;
@@ -95,6 +97,26 @@ static void add_schedules(struct seeds *seeds, struct err *err)
             sched_free(sched);
         }
     }
+}
+
+static void add_texts(struct seeds *seeds, const char *folder, const char *suffix,
+                      enum seed_kind kind, struct err *err)
+{
+    char **names = ship_names(folder, suffix, NULL);
+    if (!*names)
+        err_add(err, ERR_FAILED, "no %s in %s: run it in the source folder", suffix, folder);
+    for (char **name = names; *name; name++) {
+        char *path = ship_find(folder, *name, suffix), *text = NULL;
+        size_t room = 0;
+        FILE *from = path ? fopen(path, "rb") : NULL;
+        if (from && getdelim(&text, &room, '\0', from) > 0) {
+            add_seed(seeds, mem_strdup(text), kind);
+        }
+        if (from) fclose(from);
+        free(text);
+        free(path);
+    }
+    ship_names_free(names);
 }
 
 /* ---- mutations: each works on a NUL-ended text and returns a new one ---- */
@@ -197,6 +219,13 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
         "",          "1000000",   "2147483647", "4294967296", "1073741824", "s",        "r",  "rcs",
         "rrc",       "rrs",       "rrcs",       "cpy",        "re",         "nop",      "i",  "o",
         "allreduce", "allgather", "reduce",     "broadcast",  "&#10;",      "alltoallv"};
+    static const char *const bus_words[] = {
+        "0x030200",     "0x068000",        "0x020000", "0x060400", "0x068001", "2.5 GT/s",
+        "0000:06:00.0", "fffffff:ffff:ff", "ffff:0:0", ",,,,f",    "0-7",      "1e999"};
+    if (strncmp(text, "<system", 7) == 0 && below(rng, 2)) {
+        return put_attribute(text, bytes, rng,
+                             bus_words[below(rng, sizeof bus_words / sizeof *bus_words)]);
+    }
     if (*text == '<')
         return put_attribute(text, bytes, rng,
                              xml_words[below(rng, sizeof xml_words / sizeof *xml_words)]);
@@ -371,6 +400,69 @@ static int try_schedule(const char *text, struct err *err)
     return bad;
 }
 
+/* A graph without faults, or with faults that are told; rates are rates, devices hang below a NUMA
+ * node, warnings name the file. */
+static int check_graph(const struct graph *graph, const char *file, struct err *err)
+{
+    if (graph_check(graph, file, err) < 0) return check_refusal(err, file);
+    for (size_t i = 0; i < graph->nnodes; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        if (!(node->up_GBps >= 0 && isfinite(node->up_GBps) && node->rate_Gbps >= 0)) {
+            return complain("a rate that cannot be", node->name);
+        }
+        bool device = node->kind == GRAPH_ACCEL || node->kind == GRAPH_NIC;
+        if (device && graph_numa(graph, (uint32_t)i) == GRAPH_NONE) {
+            return complain("a device below nothing", node->name);
+        }
+    }
+    for (size_t i = 0; i < graph->nwarnings; i++) {
+        if (strncmp(graph->warnings[i], file, strlen(file)) != 0) {
+            return complain("a warning without the file", graph->warnings[i]);
+        }
+    }
+    return 0;
+}
+
+static int try_nccl(const char *text, struct err *err)
+{
+    struct graph graph;
+    int bad = nccl_xml_read(&graph, "fuzz.xml", text, strlen(text), err);
+    bad = bad < 0 ? check_refusal(err, "fuzz.xml:") : check_graph(&graph, "fuzz.xml", err);
+    graph_release(&graph);
+    return bad;
+}
+
+static char *matrix_text(const struct graph *graph)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    graph_matrix(graph, to);
+    fclose(to);
+    return text;
+}
+
+/* The matrix of what was read, read again, is the same matrix. */
+static int try_table(const char *text, struct err *err)
+{
+    struct graph graph, again;
+    if (smi_read(&graph, "fuzz.txt", text, strlen(text), err) < 0) {
+        return check_refusal(err, "fuzz.txt:");
+    }
+    char *once = matrix_text(&graph), *twice = NULL;
+    struct err refused = ERR_INIT;
+    int bad = smi_read(&again, "again", once, strlen(once), &refused);
+    bad = bad < 0 ? complain("refused again", refused.text) : 0;
+    if (!bad) twice = matrix_text(&again);
+    if (!bad && strcmp(once, twice) != 0) bad = complain("not the same again", once);
+    err_release(&refused);
+    graph_release(&graph);
+    graph_release(&again);
+    free(once);
+    free(twice);
+    return bad;
+}
+
 /* Runs one iteration; *accepted is added to. Returns 1 if something does not hold. */
 static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration, bool show,
                    uint64_t *accepted)
@@ -385,6 +477,8 @@ static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration,
     struct err err = ERR_INIT;
     int bad = chosen->kind == SEED_SCHEDULE   ? try_schedule(text, &err)
               : chosen->kind == SEED_TOPOLOGY ? try_topology(text, &seeds->table, &err)
+              : chosen->kind == SEED_TABLE    ? try_table(text, &err)
+              : chosen->kind == SEED_NCCL     ? try_nccl(text, &err)
                                               : try_model(text, &err);
     *accepted += err.count == 0;
     err_release(&err);
@@ -456,6 +550,8 @@ int main(int argc, char **argv)
         add_folder(&seeds, "models", SEED_MODEL, &err);
         add_folder(&seeds, "topologies", SEED_TOPOLOGY, &err);
         add_schedules(&seeds, &err);
+        add_texts(&seeds, "tests/cases/smi", ".txt", SEED_TABLE, &err);
+        add_texts(&seeds, "tests/cases/nccl", ".xml", SEED_NCCL, &err);
         uint64_t ignored = 0;
         status = err.count ? 1
                  : opts_is_set(&opts, "only")
