@@ -448,11 +448,12 @@ static double now_s(void)
 static int run(struct world *world, const struct request *request)
 {
     uint64_t count = 0;
-    for (double end = now_s() + request->time_s; now_s() < end; count++) {
+    /* each meeting at least once, however slow the machine */
+    for (double end = now_s() + request->time_s; count < MEETINGS || now_s() < end; count++) {
         if (iterate(world, request->seed, count, false)) return 1;
     }
     printf("passed: %" PRIu64 " iterations\n", count);
-    return count >= MEETINGS ? 0 : 1;
+    return 0;
 }
 
 int main(int argc, char **argv)
