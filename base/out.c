@@ -434,7 +434,7 @@ struct out *out_new(const struct out_column *columns, size_t ncolumns)
 {
     struct out *out = mem_calloc(1, sizeof *out);
     out->columns = mem_calloc(ncolumns, sizeof *columns);
-    memcpy(out->columns, columns, ncolumns * sizeof *columns);
+    if (ncolumns) memcpy(out->columns, columns, ncolumns * sizeof *columns);
     out->ncolumns = ncolumns;
     out->meta = json_object();
     out->summary = json_object();
