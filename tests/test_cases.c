@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/model.h"
 #include "train/step_cmd.h"
 

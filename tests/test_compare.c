@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "train/bottleneck.h"
 #include "train/compare_cmd.h"
-#include "train/csv.h"
+#include "base/csv.h"
 
 /* A command line with its output files in a folder of its own. */
 struct run {

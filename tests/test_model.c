@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/ship.h"
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/model.h"
 
 /* ---- the published counts ---- */

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/ship.h"
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/fit.h"
 #include "train/limit.h"
 #include "train/rowtext.h"

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "train/cost.h"
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/limit.h"
 #include "train/memory.h"
 #include "train/plan.h"

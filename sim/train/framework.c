@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/units.h"
-#include "train/csv.h"
+#include "base/csv.h"
 
 static const char *const off_on[] = {"off", "on", NULL};
 static const char *const class_names[] = {"legacy", "eager", "fused", NULL};

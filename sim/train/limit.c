@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "train/csv.h"
+#include "base/csv.h"
 
 /* ---- what would make it fit ---- */
 

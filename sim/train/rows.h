@@ -4,7 +4,7 @@
  * id, or a source; data/published.csv and data/flags.csv hold the patterns. */
 #pragma once
 
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/job.h"
 
 /* Why a row is scored apart; a set. */

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "train/csv.h"
+#include "base/csv.h"
 #include "train/job.h"
 
 /* Rate per GPU in Gb/s that a network text states, 0 if none; *oversubscribed from "1:k

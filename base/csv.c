@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads the text once and cuts it in place: a field loses its quotes and is ended by a zero. */
-#include "train/csv.h"
+#include "base/csv.h"
 
 #include <errno.h>
 #include <stdint.h>
