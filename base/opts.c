@@ -200,12 +200,36 @@ static int read_list(const struct opts_row *row, const char *option, const char 
     return 0;
 }
 
+static int read_more(const struct opts_row *row, const char *option, const char *text, void *field,
+                     struct err *err)
+{
+    (void)row;
+    (void)option;
+    (void)err;
+    /* one block, as cut_list makes it, so that it is freed alike: the pointers, then the texts */
+    struct opts_list *list = field;
+    size_t old = 0, more = strlen(text) + 1, table = (list->count + 1) * sizeof *list->items;
+    for (size_t i = 0; i < list->count; i++)
+        old += strlen(list->items[i]) + 1;
+    char **items = mem_calloc(1, table + old + more), *at = (char *)items + table;
+    for (size_t i = 0; i <= list->count; i++) {
+        items[i] = at;
+        strcpy(at, i < list->count ? list->items[i] : text);
+        at += strlen(at) + 1;
+    }
+    free(list->items);
+    list->items = items;
+    list->count++;
+    return 0;
+}
+
 static reader *const READERS[] = {
     [OPTS_UINT] = read_uint,         [OPTS_SIZE] = read_size,
     [OPTS_TIME_PS] = read_time_ps,   [OPTS_TIME_S] = read_time_s,
     [OPTS_DOUBLE] = read_double,     [OPTS_STRING] = read_string,
     [OPTS_FRACTION] = read_fraction, [OPTS_BANDWIDTH] = read_bandwidth,
     [OPTS_CHOICE] = read_choice,     [OPTS_LIST] = read_list,
+    [OPTS_MORE] = read_more,
 };
 
 /* ---- the command line ---- */
@@ -370,7 +394,7 @@ bool opts_is_set(const struct opts *opts, const char *name)
 void opts_release(struct opts *opts)
 {
     for (const struct opts_row *row = opts->rows; row && row->name; row++) {
-        if (row->type != OPTS_LIST) continue;
+        if (row->type != OPTS_LIST && row->type != OPTS_MORE) continue;
         struct opts_list *list = field_of(opts, row);
         free(list->items);
         *list = (struct opts_list){0};

@@ -23,9 +23,10 @@ enum opts_type {
     OPTS_STRING,    /*    const char *            any text, borrowed from argv */
     OPTS_CHOICE,    /*    unsigned                one of `choices`: its index */
     OPTS_LIST,      /*    struct opts_list        texts by commas, each of `choices` if given */
+    OPTS_MORE,      /*    struct opts_list        any text; each use of the option adds one */
 };
 
-/* Texts cut at commas. Owned by the struct opts that filled it. */
+/* Texts cut at commas, or given one by one. Owned by the struct opts that filled it. */
 struct opts_list {
     size_t count;
     char **items; /* NULL when count is 0 */
@@ -67,8 +68,8 @@ struct opts {
 /* Fills `target` (zeroed by the caller) with the defaults, then with argv[1..argc-1]. `rows` ends
  * with a row without name and must not use the letter h or the name help. Accepts --name value,
  * --name=value, -n value, -nvalue, -ab for flags, and -- before words that start with a dash.
- * A later use of an option replaces an earlier one. ALL faults are added to `err` (ERR_USAGE)
- * before -1 is returned. Call opts_release in either case. */
+ * A later use of an option replaces an earlier one (OPTS_MORE: adds to it). ALL faults are added to
+ * `err` (ERR_USAGE) before -1 is returned. Call opts_release in either case. */
 int opts_parse(struct opts *opts, const struct opts_row *rows, void *target, int argc, char **argv,
                struct err *err);
 

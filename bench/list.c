@@ -21,18 +21,27 @@ static void list_operations(void)
     }
 }
 
-static void list_algorithms(void)
+static void list_rows(bool run_here)
 {
     size_t count;
     const struct algo *table = algo_table(&count);
-    printf("\nAlgorithms (shift: one program, turned by the rank; channels: default)\n");
     printf("  %-16s%-24s%-10s%-10s%s\n", "operation", "algorithm", "symmetry", "channels", "what");
     for (size_t i = 0; i < count; i++) {
         const struct algo *algo = &table[i];
+        if (algo_runs_on_ranks(algo) != run_here) continue;
         printf("  %-16s%-24s%-10s%-10u%s%s (%s)\n", coll_get(algo->coll)->name, algo->name,
                algo->symmetry == SYM_SHIFT ? "shift" : "none", algo->channels, algo->what,
                algo->grouped ? "; looks at --nodes" : "", algo->paper);
     }
+}
+
+static void list_algorithms(void)
+{
+    printf("\nAlgorithms (shift: one program, turned by the rank; channels: default)\n");
+    list_rows(true);
+    printf("\nAlgorithms for commsim alone: agents in the switches reduce and multicast, which no "
+           "transport here can have them do\n");
+    list_rows(false);
 }
 
 /* Ways to reach a peer's memory that no transport takes, and why. */

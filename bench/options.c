@@ -554,11 +554,19 @@ static struct plan *plan_algos(enum coll_id coll, const struct opts_list *list, 
             add_algo(plan, PLAN_ALGO_AUTO);
         } else if (strcmp(name, "all") == 0) {
             for (size_t a = 0; a < nalgos; a++) {
-                if (table[a].coll == coll) add_algo(plan, (int32_t)a);
+                if (table[a].coll == coll && algo_runs_on_ranks(&table[a]))
+                    add_algo(plan, (int32_t)a);
             }
         } else {
             const struct algo *algo = algo_find(coll, name, err);
-            if (algo) add_algo(plan, (int32_t)(algo - table));
+            if (algo && !algo_runs_on_ranks(algo)) {
+                err_add(err, ERR_USAGE,
+                        "--algo %s reduces inside switches, which no transport here can have them "
+                        "do: it is for commsim coll, which simulates it",
+                        name);
+            } else if (algo) {
+                add_algo(plan, (int32_t)(algo - table));
+            }
         }
     }
     return plan;

@@ -156,7 +156,7 @@ static int print_linked(const struct show *show, const struct sched *sched, uint
     struct linked *linked = link_sched(sched, &opts, err);
     if (!linked) return -1;
     if (show->draw) sched_print_draw(stdout, linked);
-    for (uint32_t r = 0; show->linked && r < sched->nranks; r++) {
+    for (uint32_t r = 0; show->linked && r < sched_ends(sched); r++) {
         if (rank == PRINT_ALL || rank == r) linked_print(stdout, linked, r);
     }
     linked_free(linked);
@@ -333,9 +333,10 @@ static int show_sched(struct show *show, const struct opts *opts, const struct c
     if (!sched) return -1;
     uint32_t rank = opts_is_set(opts, "rank") ? (uint32_t)show->rank : PRINT_ALL;
     int bad = 0;
-    if (rank != PRINT_ALL && rank >= sched->nranks) {
-        bad = err_add(err, ERR_USAGE, "--rank %u: with %u ranks it is 0 to %u", rank, sched->nranks,
-                      sched->nranks - 1);
+    if (rank != PRINT_ALL && rank >= sched_ends(sched)) {
+        bad =
+            err_add(err, ERR_USAGE, "--rank %u: with %u ranks%s it is 0 to %u", rank, sched->nranks,
+                    sched->nagents ? " and the agents behind them" : "", sched_ends(sched) - 1);
     }
     if (!bad && show->export) bad = export_sched(show, sched, err);
     if (!bad && !any_view(show) && !show->export) sched_print_table(stdout, sched, rank);

@@ -6,7 +6,9 @@
 #include "base/err.h"
 #include "base/opts.h"
 #include "base/start.h"
+#include "net/bench_cmd.h"
 #include "net/coll_cmd.h"
+#include "net/goal_cmd.h"
 #include "net/topo_cmd.h"
 #include "train/compare_cmd.h"
 #include "train/model.h"
@@ -17,8 +19,10 @@ static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"coll", "simulates a collective on a switch", coll_cmd},
-    {"topo", "shows, checks, converts and draws what a machine is made of", topo_cmd},
+    {"coll", "simulates a collective on a cluster or on one switch", coll_cmd},
+    {"bench", "how fast the network engine is, and how much memory it takes", bench_cmd},
+    {"topo", "shows, checks, converts and draws machines and clusters", topo_cmd},
+    {"goal", "times a schedule given as GOAL text", goal_cmd},
     {"step", "memory and time of a training step (the same without the word)", step_cmd},
     {"model", "shape and exact parameter counts of a model", model_cmd},
     {"compare", "clusters and strategies side by side, as a table and a picture", compare_cmd},

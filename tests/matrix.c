@@ -405,6 +405,7 @@ static int each_point(struct walk *walk, struct err *err)
     for (size_t a = 0; a < nalgos; a++) {
         const char *only = walk->job->algo;
         if (*only && strcmp(algos[a].name, only) != 0) continue;
+        if (!algo_runs_on_ranks(&algos[a])) continue;
         uint32_t nroots = coll_get(algos[a].coll)->rooted ? (n > 2 ? 3 : n) : 1;
         for (uint32_t r = 0; r < nroots; r++) {
             struct algo_args args = {.nranks = n, .root = roots[r]};
@@ -535,15 +536,15 @@ static void parse(struct options *options, int argc, char **argv)
     }
 }
 
-/* Whether there is a row of that name; if not, says so. */
+/* Whether there is a row of that name that can be run; if not, says so. */
 static bool known(const char *algo)
 {
     size_t nalgos;
     const struct algo *algos = algo_table(&nalgos);
     for (size_t a = 0; a < nalgos; a++) {
-        if (strcmp(algos[a].name, algo) == 0) return true;
+        if (strcmp(algos[a].name, algo) == 0 && algo_runs_on_ranks(&algos[a])) return true;
     }
-    fprintf(stderr, "matrix: --algo %s: the table has no such row\n", algo);
+    fprintf(stderr, "matrix: --algo %s: the table has no such row to run\n", algo);
     return false;
 }
 

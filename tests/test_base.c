@@ -555,6 +555,31 @@ Test(opts, help_shows_every_row_with_its_default)
     free(text);
 }
 
+/* An option of which each use adds a text, commas and all; others forget the earlier use. */
+Test(opts, each_use_adds_one)
+{
+    struct faults {
+        struct opts_list list;
+        const char *json;
+    } target = {{0, NULL}, NULL};
+    static const struct opts_row rows[] = {
+        {"fault", 'f', OPTS_MORE, offsetof(struct faults, list), NULL, "FAULT", .help = "broken"},
+        {"json", 'J', OPTS_STRING, offsetof(struct faults, json), NULL, "FILE", .help = "to"},
+        {0}};
+    char *argv[] = {(char[]){"x"},   (char[]){"--fault"}, (char[]){"a,b=1"},    (char[]){"-J1"},
+                    (char[]){"-fc"}, (char[]){"-J2"},     (char[]){"--fault="}, NULL};
+    struct opts opts;
+    struct err err = ERR_INIT;
+    cr_assert_eq(opts_parse(&opts, rows, &target, 7, argv, &err), 0, "%s", err.text);
+    cr_assert_eq(target.list.count, 3);
+    cr_expect_str_eq(target.list.items[0], "a,b=1");
+    cr_expect_str_eq(target.list.items[1], "c");
+    cr_expect_str_eq(target.list.items[2], "");
+    cr_expect_str_eq(target.json, "2");
+    opts_release(&opts);
+    cr_expect_eq(target.list.count, 0);
+}
+
 /* Two tables on two parts of one target: each row fills its own part. */
 Test(opts, tables_join)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/csv.h"
+#include "base/mem.h"
 #include "train/model.h"
 #include "train/step_cmd.h"
 

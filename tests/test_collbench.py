@@ -178,6 +178,25 @@ class Words(Case):
         self.assertIn("twoshot", Run(["list"]).out)
         self.assertEqual(Run([]).code, 2)
 
+    def test_agents_are_shown_and_not_run(self):
+        """Rows that reduce inside switches are listed apart, refused by name, and left out of all."""
+        runs, simulated = Run(["list"]).out.split("\nAlgorithms for commsim alone: ")
+        rows = {tuple(line.split()[:2]) for line in simulated.split("\n\n")[0].splitlines()[2:]}
+        self.assertIn(("allreduce", "sharp"), rows)
+        for operation, algo in rows:
+            self.assertNotRegex(runs, rf"(?m)^  {operation} +{algo} ")
+            self.refused(operation, "--algo", algo, "--ranks", "2", words=[algo, "commsim coll"])
+            run = Run(["schedule", operation, "--algo", algo, "--ranks", "3", "--verify"])
+            self.assertEqual((run.code, run.out.count("passed")), (0, 6), run.out)
+        args = ["schedule", "allreduce", "--algo", "nvls", "--ranks", "4"]
+        self.assertEqual(len(Run(args).rows), 4 * 2 + 4 + 4)
+        self.assertEqual(len(Run([*args, "--rank", "4"]).rows), 4 + 4)
+        self.assertIn("agent 4", Run([*args, "--draw"]).out)
+        self.refused(*args, "--rank", "5", words=["0 to 4"])
+        for suffix in ("xml", "goal"):
+            self.refused(*args, "--export", f"/nonexist/x.{suffix}", words=["1 agent"])
+        self.refused("schedule", "broadcast", "--algo", "nvls", "--nodes", "2x2", words=["2 nodes"])
+
     def test_help_says_the_bandwidths(self):
         """Users cannot tell algbw from busbw: nccl-tests#159."""
         self.assertIn("busbw = algbw x 2(n-1)/n", " ".join(Run(["allreduce", "--help"]).out.split()))

@@ -193,6 +193,142 @@ class Compare(Case):
         self.assertEqual(done.stdout, "")
 
 
+class Collective(Case):
+    """commsim coll on a cluster."""
+
+    def busbw(self, line):
+        return float(self.rows("coll " + line)[-1]["out_of_place_busbw_GBps"])
+
+    def test_says_what_it_is(self):
+        done = self.run_it("coll allreduce --topo dgx-h100x4 --size 1G").stdout
+        for words in ("SIMULATED allreduce of 32 rank(s) as NCCL", "nothing was measured",
+                      "cluster dgx-h100x4: 4 hosts x 8 H100-80GB, NVSwitch 450 GB/s", "data/network.csv",
+                      "%ceiling", "limited by"):
+            self.assertIn(words, done)
+        self.assertIn("of 32 ranks", self.run_it("coll allgather --topo dgx-h100x4 --size 1G").stdout)
+        meta = self.meta("coll allreduce --topo dgx-h100x4 --size 1G")
+        self.assertEqual((meta["nranks"], meta["source"]), (32, "simulated"))
+        row = self.rows("coll allreduce --topo dgx-h100x4 --size 1G --algo Ring --proto Simple")[0]
+        self.assertEqual((row["algo"], row["proto"], row["transport"]), ("Ring", "Simple", "nccl"))
+        self.assertRegex(row["limit"], r"^host\d+/gpu\d+ nvlink (in|out) \(\d+ %\)$")
+        self.assertEqual(row["out_of_place_time_us"], row["in_place_time_us"])
+
+    def test_whose_call(self):
+        for topo, word in (("cpu2", "mpi"), ("dgx-a100", "nccl"), ("pcie8", "nccl")):
+            self.assertEqual(self.rows(f"coll allreduce --topo {topo}")[0]["transport"], word)
+        rows = self.rows("coll allreduce --topo dgx-h100x2 --as collbench --algo all --size 1M")
+        names = [row["algo"] for row in rows]
+        self.assertIn("hierarchical", names)
+        self.assertNotIn("nvls", names)
+        self.assertIn("nvls", self.run_it("coll allreduce --topo dgx-h100 --as collbench --algo nvls "
+                                          "--size 1M").stdout)
+        self.assertEqual({row["wrong"] for row in
+                          [{"wrong": r["out_of_place_wrong"]} for r in rows]}, {"0"})
+        rows = self.rows("coll allreduce --topo dgx-h100x2 --algo all --size 1M --net closed")
+        self.assertEqual({"Ring", "Tree", "NVLSTree"}, {row["algo"] for row in rows})
+
+    def test_trees_are_right(self):
+        """Schedules of up to 64 ranks are verified before they run."""
+        for hosts, gpus in ((2, 16), (3, 24), (5, 5), (8, 64), (7, 14)):
+            row = self.rows(f"coll allreduce --topo dgx-h100 --nodes {hosts} --gpus {gpus} "
+                            "--algo Tree --proto Simple --size 64M")[0]
+            self.assertEqual((row["algo"], row["out_of_place_wrong"]), ("Tree", "0"))
+
+    def test_folded_is_full(self):
+        for line in ("allreduce --topo dgx-h100x4 --algo Ring --size 64M",
+                     "alltoall --topo dgx-a100x2 --size 1M", "sendrecv --topo dgx-h100x4 --size 1M"):
+            flow, full = (float(self.rows(f"coll {line} --net {net}")[0]["out_of_place_time_us"])
+                          for net in ("flow", "full"))
+            self.assertAlmostEqual(flow / full, 1, 9, line)
+
+    def test_never_above_the_ceiling(self):
+        for topo in ("dgx-h100", "dgx-h100x2", "dgx-a100x4", "dgx-b200", "gb200-nvl72", "pcie8",
+                     "pcie8-a100", "hgx-mi300x", "dgx1-v100", "dgx2-v100x2", "alps-gh200x2"):
+            for operation in ("allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall"):
+                row = self.rows(f"coll {operation} --topo {topo} --size 4G --net closed")[0]
+                self.assertLessEqual(float(row["of_ceiling_pct"]), 100.5, f"{topo} {operation}")
+                self.assertGreater(float(row["of_ceiling_pct"]), 40, f"{topo} {operation}")
+
+    def test_bridges_of_pairs(self):
+        """Two GPUs have the bridge; four go round by PCIe."""
+        two, four = (self.rows(f"coll allreduce --topo a100-pcie-pairs --gpus {gpus} --size 1G")[0]
+                     for gpus in (2, 4))
+        self.assertGreater(float(two["ceiling_GBps"]), 200)
+        self.assertAlmostEqual(float(four["ceiling_GBps"]), 25.2, delta=0.1)
+        for row in (two, four):
+            self.assertLess(float(row["of_ceiling_pct"]), 100.5)
+            self.assertGreater(float(row["of_ceiling_pct"]), 85)
+
+    def test_faults(self):
+        line = "allreduce --topo dgx-h100x2 --algo Ring --proto Simple --size 1G"
+        whole, slow, one, tcp = (self.busbw(line + fault) for fault in (
+            "", " --fault host0/nic3=0.5", " --fault nics=1", " --fault tcp"))
+        self.assertTrue(one < tcp < whole and one < slow < whole, (whole, slow, one, tcp))
+        self.assertAlmostEqual(whole / slow, 2, delta=0.3)
+        self.refused("coll allreduce --topo dgx-h100x2 --fault host0/nic9=0.5", "host0/nic9")
+        self.refused("coll allreduce --topo dgx-h100x2 --fault host0/nic3=0.5 --net closed",
+                     "knows no single link")
+
+    def test_user_constants(self):
+        line = "coll allreduce --topo dgx-h100x2 --size 8 "
+        time = lambda more: float(self.rows(line + more)[0]["out_of_place_time_us"])
+        self.assertAlmostEqual(time("--launch 100us"), 100, delta=3)
+        self.assertGreater(time("--alpha-net 50us"), time("") + 50)
+        self.assertGreater(time("--launch-mode torch"), time("--launch-mode graph"))
+
+    def test_links(self):
+        text = self.run_it("coll allreduce --topo dgx-h100x2 --algo Ring --size 1G --links").stdout
+        found = re.search(r" 16 +host\*/nic\* out +nic +(\d+) ", text)
+        # a ring sends 2 (n-1)/n S out of each host, an eighth by each NIC
+        self.assertEqual(int(found[1]), 2 * 15 * 2**30 // 16 // 8)
+        self.refused("coll allreduce --topo dgx-h100 --links --net closed", "does not run")
+        self.refused("coll allreduce --topo dgx-h100 --links --csv -", "--links prints text")
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("t.json", "m.csv", "p.svg", "c.csv")]
+            self.run_it(f"coll allreduce --topo dgx-h100x2 --size 1M --algo Ring --trace {paths[0]} "
+                        f"--log {paths[1]}")
+            with open(paths[0], encoding="utf-8") as file:
+                self.assertIn("traceEvents", json.load(file))
+            with open(paths[1], encoding="utf-8") as file:
+                pairs = {(int(m["src"]), int(m["dst"])) for m in csv.DictReader(file)}
+            self.assertEqual(pairs, {(r, (r + 1) % 16) for r in range(16)})
+            self.run_it("coll allreduce --compare pcie8,dgx-h100,dgx-h100x2 -b 64K -e 64M -f 32 "
+                        f"--plot {paths[2]}.gp --csv {paths[3]}")
+            with open(paths[3], encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            self.assertEqual(len(rows), 3)
+            alone = self.rows("coll allreduce --topo dgx-h100x2 --size 64M")[0]
+            self.assertEqual(rows[-1]["dgx_h100x2_time_us"], alone["out_of_place_time_us"])
+            with open(paths[2] + ".gp", encoding="utf-8") as file:
+                self.assertIn("dgx-h100x2", file.read())
+
+    def test_wrong_requests(self):
+        for line, *words in (
+                ("--topo dgx-h100 --alpha 1us --ranks 3", "--alpha means nothing", "--ranks means"),
+                ("--topo dgx-h100 --algo rign", "algorithm of NCCL", "Ring"),
+                ("--topo dgx-h100 --proto LL256", "protocol of NCCL", "LL128"),
+                ("--topo dgx-h100 --nccl 3.1 --measured -1", "no version", "--measured"),
+                ("--topo dgx-h100 --as collbench --net closed --proto LL", "no formula", "--proto"),
+                ("--topo cpu2 --net flow --algo ring", "closed form", "own choice"),
+                ("--topo dgx-h100 --net full --trace x -b 1 -e 2M", "sizes go from"),
+                ("--topo nowhere", "unknown topology"), ("--gpus 8", "--gpus means nothing"),
+                ("--compare dgx-h100,,pcie8", "name 2"), ("--plot x.svg", "--compare"),
+                ("--compare dgx-h100 --plot x.pdf", ".png"), ("--compare a --topo b", "--topo"),
+                ("--topo dgx-h100 --algo Tree --proto LL", "no way"),
+                ("--topo dgx-h100 --net closed --channels 2", "--channels"),
+                ("--topo dgx-h100x2 --measured 5 -b 1K -e 1M", "one size")):
+            self.refused("coll allreduce " + line, *words)
+        self.refused("coll barrier --topo dgx-h100", "NCCL has no barrier")
+
+    def test_edges(self):
+        for size in ("0", "1", "4", "3G"):
+            for operation in ("allreduce", "alltoall", "broadcast", "gather", "reduce_scatter"):
+                for topo in ("dgx-h100 --gpus 1", "dgx-h100 --gpus 3", "dgx-h100x2", "cpu2x3"):
+                    self.run_it(f"coll {operation} --topo {topo} --size {size}")
+
+
 class Command(Case):
     def test_memory_uses_all_options_or_none(self):
         self.refused("memory --model 7b --strategy tp3 --seq 5", "--strategy needs", "--seq needs")

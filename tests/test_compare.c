@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "train/bottleneck.h"
 #include "train/compare_cmd.h"
-#include "base/csv.h"
 
 /* A command line with its output files in a folder of its own. */
 struct run {

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "base/ship.h"
-#include "base/csv.h"
 #include "train/model.h"
 
 /* ---- the published counts ---- */

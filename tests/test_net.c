@@ -12,10 +12,8 @@
 
 #include "algo/algo.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "net/coll_cmd.h"
 #include "net/net.h"
-#include "net/share.h"
 #include "sched/layout.h"
 
 #define ALPHA 5000000u /* 5 us */
@@ -343,143 +341,6 @@ Test(net, arguments_out_of_range)
     sched_free(sched);
 }
 
-/* ---- shares ---- */
-
-/* The drawing of share.h. a and b have 4, c has 1; sizes are such that each ends after 1 s. */
-Test(net, shares_of_the_drawing)
-{
-    double capacity[] = {10, 9, 1};
-    uint32_t a[] = {0, 1}, b[] = {1}, c[] = {1, 2};
-    struct queue queue = {0};
-    struct share share;
-    share_init(&share, &queue, 7, 3, capacity);
-    share_start(&share, 0, share_add(&share, a, 2), 4);
-    share_start(&share, 0, share_add(&share, b, 1), 4);
-    share_start(&share, 0, share_add(&share, c, 2), 1);
-    share_settle(&share, 0);
-    for (uint32_t i = 0; i < 3; i++) {
-        struct event event;
-        cr_assert(queue_take(&queue, &event));
-        cr_assert_eq(event.kind, 7);
-        cr_assert_eq(event.time_ps, 1000000000000u);
-        cr_assert(share_end(&share, event.time_ps, event.id));
-    }
-    cr_assert_eq(share.links[1].bytes, 9);
-    share_release(&share);
-    queue_release(&queue);
-}
-
-/* Three flows share 3 bytes per ps. When a ends, b has 1 ps to go and ends with it; c has 3 ps, or
- * 1 alone. */
-Test(net, nearly_done_is_done)
-{
-    double capacity = 3e12;
-    uint32_t path = 0;
-    static const uint64_t bytes[] = {1000, 1001, 1003}, want_ps[] = {1000, 1000, 1001};
-    uint64_t end_ps[3] = {0};
-    struct queue queue = {0};
-    struct share share;
-    struct event event;
-    share_init(&share, &queue, 0, 1, &capacity);
-    for (int i = 0; i < 3; i++) {
-        share_start(&share, 0, share_add(&share, &path, 1), bytes[i]);
-    }
-    share_settle(&share, 0);
-    while (queue_take(&queue, &event)) {
-        if (share_end(&share, event.time_ps, event.id)) {
-            end_ps[event.id] = event.time_ps;
-        }
-        if (queue_time(&queue) > event.time_ps) {
-            share_settle(&share, event.time_ps);
-        }
-    }
-    for (int i = 0; i < 3; i++) {
-        cr_assert_eq(end_ps[i], want_ps[i], "flow %d ended at %llu ps", i,
-                     (unsigned long long)end_ps[i]);
-    }
-    share_release(&share);
-    queue_release(&queue);
-}
-
-/* Rates are max-min fair if and only if every flow has a bottleneck: a link of its path that is
- * full and on which no flow has more than it (Bertsekas and Gallager, 6.5.2). */
-static void assert_max_min(const struct share *share)
-{
-    double *used = mem_calloc(share->nlinks, sizeof *used);
-    double *most = mem_calloc(share->nlinks, sizeof *most);
-    for (uint32_t f = 0; f < share->nflows; f++) {
-        const struct flow *flow = &share->flows[f];
-        for (uint32_t i = 0; flow->running && i < flow->npath; i++) {
-            used[flow->path[i]] += flow->rate;
-            most[flow->path[i]] = fmax(most[flow->path[i]], flow->rate);
-        }
-    }
-    for (uint32_t l = 0; l < share->nlinks; l++) {
-        cr_assert(used[l] <= share->links[l].capacity * (1 + 1e-9), "link %u is overfull", l);
-    }
-    for (uint32_t f = 0; f < share->nflows; f++) {
-        const struct flow *flow = &share->flows[f];
-        bool bottleneck = !flow->running;
-        for (uint32_t i = 0; i < flow->npath; i++) {
-            uint32_t l = flow->path[i];
-            bottleneck |= used[l] >= share->links[l].capacity * (1 - 1e-9) &&
-                          flow->rate >= most[l] * (1 - 1e-9);
-        }
-        cr_assert(bottleneck, "flow %u could have more", f);
-    }
-    free(used);
-    free(most);
-}
-
-Test(net, shares_are_max_min_fair_at_every_instant)
-{
-    enum { LINKS = 40, FLOWS = 200, PATH = 4, STARTS = 4000 };
-    struct rng rng;
-    rng_init(&rng, 42);
-    double capacity[LINKS];
-    for (int i = 0; i < LINKS; i++) {
-        capacity[i] = 1e9 * (double)(1 + rng_below(&rng, 10));
-    }
-    static uint32_t paths[FLOWS][PATH];
-    struct queue queue = {0};
-    struct share share;
-    share_init(&share, &queue, 0, LINKS, capacity);
-    for (uint32_t f = 0; f < FLOWS; f++) { /* small neighbourhoods: several components */
-        uint32_t npath = 1 + (uint32_t)rng_below(&rng, PATH);
-        uint32_t first = (uint32_t)rng_below(&rng, LINKS - PATH);
-        for (uint32_t i = 0; i < npath; i++) {
-            paths[f][i] = first + i;
-        }
-        share_add(&share, paths[f], npath);
-    }
-    uint64_t started = 0, ended = 0;
-    ps_t now = 0;
-    struct event event;
-    do {
-        for (int i = 0; i < 3 && started < STARTS; i++) {
-            uint32_t f = (uint32_t)rng_below(&rng, FLOWS);
-            if (!share.flows[f].running) {
-                share_start(&share, now, f, 1 + rng_below(&rng, 1000000));
-                started++;
-            }
-        }
-        share_settle(&share, now);
-        if (queue_time(&queue) > now) { /* else some end now, and are settled afterwards */
-            assert_max_min(&share);
-        }
-        bool took = queue_take(&queue, &event);
-        cr_assert(took);
-        now = event.time_ps;
-        ended += share_end(&share, now, event.id);
-    } while (ended < STARTS);
-    for (uint32_t l = 0; l < LINKS; l++) {
-        double least = (double)share.links[l].bytes / share.links[l].capacity;
-        cr_assert(least <= (double)now + (double)share.links[l].ends);
-    }
-    share_release(&share);
-    queue_release(&queue);
-}
-
 /* ---- the algorithms against their formulas ---- */
 
 /* One row of the algorithm table, run: total time in us. `size` is S as algbw counts it; it must be
@@ -636,26 +497,79 @@ static double single_tree(uint32_t n, double whole)
     return tree_up(1, n - 1, whole) + 2 * (whole + A) + tree_down(1, n - 1, whole);
 }
 
+/* Rounds of exchanges that double what is known: k = ceil(log2 n). */
+static uint32_t rounds(uint32_t n)
+{
+    uint32_t k = 0;
+    while (1u << k < n) {
+        k++;
+    }
+    return k;
+}
+static double all_each_round(uint32_t n, double whole)
+{
+    return rounds(n) * (A + whole);
+}
+static double half_each_round(uint32_t n, double whole)
+{
+    return rounds(n) * (A + whole / 2);
+}
+static double there_and_back(uint32_t n, double whole)
+{
+    return 2 * (rounds(n) * A + (n - 1) * whole / n);
+}
+static double one_way(uint32_t n, double whole)
+{
+    return rounds(n) * A + (n - 1) * whole / n;
+}
+static double one_message_each(uint32_t n, double whole)
+{
+    (void)n;
+    return A + whole;
+}
+static double latencies(uint32_t n, double whole)
+{
+    (void)whole;
+    return rounds(n) * A;
+}
+
 static const struct {
     enum coll_id coll;
     const char *algo;
     double (*formula)(uint32_t n, double whole_us); /* whole_us = S / beta */
+    bool powers;                                    /* holds for powers of two alone */
 } formulas[] = {
-    {COLL_ALLREDUCE, "ring", ring_all_reduce},
-    {COLL_ALLREDUCE, "tree", single_tree}, /* one channel: one tree */
-    {COLL_ALLREDUCE, "oneshot", oneshot},
-    {COLL_ALLREDUCE, "twoshot", twoshot},
-    {COLL_ALLGATHER, "ring", ring_half},
-    {COLL_REDUCE_SCATTER, "ring", ring_half},
-    {COLL_ALLTOALL, "direct", direct},
-    {COLL_BROADCAST, "binomial", binomial},
-    {COLL_BROADCAST, "chain", chain},
+    {COLL_ALLREDUCE, "ring", ring_all_reduce, false},
+    {COLL_ALLREDUCE, "tree", single_tree, false}, /* one channel: one tree */
+    {COLL_ALLREDUCE, "oneshot", oneshot, false},
+    {COLL_ALLREDUCE, "twoshot", twoshot, false},
+    {COLL_ALLGATHER, "ring", ring_half, false},
+    {COLL_REDUCE_SCATTER, "ring", ring_half, false},
+    {COLL_ALLTOALL, "direct", direct, false},
+    {COLL_BROADCAST, "binomial", binomial, false},
+    {COLL_BROADCAST, "chain", chain, false},
+    {COLL_REDUCE, "chain", chain, false},
+    {COLL_REDUCE, "direct", oneshot, false},
+    {COLL_ALLGATHER, "direct", direct, false},
+    {COLL_REDUCE_SCATTER, "direct", direct, false},
+    {COLL_GATHER, "direct", direct, false},
+    {COLL_SCATTER, "direct", direct, false},
+    {COLL_ALLGATHER, "bruck", one_way, false},
+    {COLL_REDUCE_SCATTER, "bruck", one_way, false},
+    {COLL_SENDRECV, "shift", one_message_each, false},
+    {COLL_BARRIER, "dissemination", latencies, false},
+    {COLL_ALLREDUCE, "recursive_doubling", all_each_round, true},
+    {COLL_ALLREDUCE, "halving_doubling", there_and_back, true},
+    {COLL_ALLREDUCE, "swing", there_and_back, true},
+    {COLL_ALLGATHER, "recursive_doubling", one_way, true},
+    {COLL_REDUCE_SCATTER, "recursive_halving", one_way, true},
+    {COLL_ALLTOALL, "bruck", half_each_round, true},
 };
 
 Test(net, formulas)
 {
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++) {
-        for (uint32_t n = 2; n <= 64; n++) {
+        for (uint32_t n = 2; n <= 64; n = formulas[i].powers ? 2 * n : n + 1) {
             for (size_t unit = 1; unit <= 10000; unit *= 100) { /* latency, both, bandwidth */
                 struct call call = {.coll = formulas[i].coll,
                                     .algo = formulas[i].algo,
@@ -933,18 +847,21 @@ Test(net, pairwise_alltoall)
 
 static void assert_sound(const struct call *call, const struct net_result *result)
 {
-    uint64_t egress = 0, ingress = 0, most = 0, logged = 0;
+    double egress = 0, ingress = 0, most = 0;
+    uint64_t logged = 0, out = 0, in = 0; /* by ranks, not by agents */
     for (uint32_t r = 0; r < result->nranks; r++) {
-        egress += result->egress_bytes[r];
-        ingress += result->ingress_bytes[r];
-        most = result->ingress_bytes[r] > most ? result->ingress_bytes[r] : most;
+        egress += result->link_bytes[2 * r];
+        ingress += result->link_bytes[2 * r + 1];
+        most = result->link_bytes[2 * r + 1] > most ? result->link_bytes[2 * r + 1] : most;
         cr_assert(result->finish_ps[r] <= result->total_ps);
     }
     for (size_t i = 0; i < result->nlog; i++) {
         logged += result->log[i].bytes;
+        out += result->log[i].src < result->nranks ? result->log[i].bytes : 0;
+        in += result->log[i].dst < result->nranks ? result->log[i].bytes : 0;
     }
-    cr_assert_eq(egress, result->bytes);
-    cr_assert_eq(ingress, result->bytes);
+    cr_assert_eq((uint64_t)egress, out);
+    cr_assert_eq((uint64_t)ingress, in);
     cr_assert_eq(logged, result->bytes);
     cr_assert_eq(result->nlog, result->messages);
     double least = coll_get(call->coll)->busbw_factor(call->nranks) * (double)call->size;
@@ -958,7 +875,7 @@ static void assert_sound(const struct call *call, const struct net_result *resul
         cr_assert((double)result->bytes >= each - 1, "%s of %zu B on %u ranks moved %llu B",
                   call->algo, call->size, call->nranks, (unsigned long long)result->bytes);
     }
-    cr_assert((double)result->total_ps >= (double)most / BETA * 1e12 - (double)result->messages);
+    cr_assert((double)result->total_ps >= most / BETA * 1e12 - (double)result->messages);
 }
 
 static bool same_log(const struct net_result *a, const struct net_result *b)
@@ -994,7 +911,7 @@ static void check_call(const struct call *call)
     cr_assert_eq(sliced.bytes, whole.bytes);
     cr_assert_eq(sliced.messages, sliced.passes * whole.messages);
     for (uint32_t r = 0; r < call->nranks; r++) {
-        cr_assert_eq(sliced.egress_bytes[r], whole.egress_bytes[r]);
+        cr_assert_eq(sliced.link_bytes[2 * r], whole.link_bytes[2 * r]);
     }
     cr_assert(call->size < (size_t)256 * call->nranks * call->parts * call->channels ||
               sliced.passes >= 3);

@@ -130,6 +130,7 @@ Test(table, grouped_rows_are_proved_for_nodes_of_any_sizes)
             struct algo_args args = args_of_nodes(groups[i / count], &nodes);
             args.channels = 1 + k % 2;
             args.parts = k < 2 ? 1 : 1 + k;
+            args.leaf_nodes = k;
             struct sched *sched = build(algo, args, false);
             struct err err = ERR_INIT;
             cr_expect(!verify_all(sched, &err), "nodes %s channels=%u parts=%u: %s",
@@ -282,7 +283,7 @@ static void mutate_step(struct tally *tally, struct sched *sched, struct prog *p
     }
     *step = before;
     if (info->sends || info->receives) {
-        mutate_number(tally, sched, &step->peer, sched->nranks);
+        mutate_number(tally, sched, &step->peer, sched_ends(sched));
         step->channel ^= 1;
         judge(tally, sched);
         *step = before;
@@ -360,6 +361,7 @@ Test(mutants, the_same_over_nodes)
             uint32_t *nodes;
             struct algo_args args = args_of_nodes(groups[i / count], &nodes);
             args.parts = 1 + (uint32_t)(i / count) % 2;
+            args.leaf_nodes = args.parts;
             struct tally tally = mutate_all(&table[i % count], args, true);
             cr_expect_eq(tally.missed, 0, "%s nodes %s: %lu of %lu mutants are wrong and passed",
                          table[i % count].name, groups[i / count], (unsigned long)tally.missed,
@@ -416,6 +418,8 @@ Test(planted, a_missing_wait_is_a_race)
     cr_expect_gt(drop_each_wait(find(COLL_ALLREDUCE, "tree"), 6, pull), 0);
     cr_expect_gt(drop_each_wait(find(COLL_ALLREDUCE, "twoshot"), 4, placed), 0);
     cr_expect_gt(drop_each_wait(find(COLL_REDUCE_SCATTER, "ring"), 4, pull), 0);
+    cr_expect_gt(drop_each_wait(find(COLL_ALLREDUCE, "nvls"), 4, placed), 0);
+    cr_expect_gt(drop_each_wait(find(COLL_BROADCAST, "nvls"), 4, pull), 0);
 }
 
 Test(planted, too_little_room_is_a_deadlock)

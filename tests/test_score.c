@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "base/ship.h"
-#include "base/csv.h"
 #include "train/fit.h"
 #include "train/limit.h"
 #include "train/rowtext.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "train/cost.h"
-#include "base/csv.h"
 #include "train/limit.h"
 #include "train/memory.h"
 #include "train/plan.h"

@@ -3,6 +3,7 @@
  * fault of a file is one sentence with its line. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,6 +248,10 @@ Test(topo, refused_sizes)
 #define HEAD "{\"schema\": 1, \"form\": \"uniform\",\n\"accelerator\": \"A100\",\n"
 #define SIZE "\"hosts\": 2, \"accelerators_per_host\": 8"
 
+#define NET(more)                                                                                  \
+    ",\n\"network\": {\"kind\": \"ib\", \"nics_per_host\": 8, \"nic_Gbps\": 400, "                 \
+    "\"source\": \"s\"" more "}}"
+
 static const struct {
     const char *text;
     unsigned faults;
@@ -293,6 +298,47 @@ static const struct {
     {HEAD SIZE ",\n\"scale_up\": {\"kind\": \"nvlonk\", \"line_GBps\": 10, \"ring_GBps\": 1,"
                "\"source\": \"\"}}",
      2, "unknown kind of link \"nvlonk\"|\"source\" is empty"},
+    {HEAD SIZE NET(",\n\"layout\": \"tree\", \"leaf_hosts\": 0"), 2,
+     "x.json:5: unknown layout of the network \"tree\"|fat-tree|\"leaf_hosts\" is 0"},
+    {HEAD SIZE NET(",\n\"layout\": \"torus\", \"dims\": [2, 2]"), 1,
+     "x.json:5: \"dims\": a torus of 2 x 2 has 4 hosts, but \"hosts\" is 2"},
+    {HEAD SIZE NET(",\n\"layout\": \"torus\", \"dims\": [2,\n0]"), 1,
+     "x.json:6: \"dims\" holds whole numbers in 1..2147483647"},
+    {HEAD SIZE NET(",\n\"layout\": \"torus\", \"dims\": []"), 1, "\"dims\" is empty"},
+    {HEAD SIZE NET(",\n\"layout\": \"torus\", \"dims\": 4"), 1, "\"dims\" must be a list"},
+    {HEAD SIZE NET(",\n\"dims\": [2]"), 1,
+     "x.json:5: \"dims\" is for the layout \"torus\", not rail"},
+    {HEAD SIZE NET(",\n\"burst_Gbps\": 500"), 1,
+     "x.json:5: \"burst_GB\" is missing beside \"burst_Gbps\""},
+    {HEAD SIZE NET(",\n\"burst_GB\": 5"), 1, "\"burst_Gbps\" is missing beside \"burst_GB\""},
+    {HEAD SIZE NET(",\n\"burst_GB\": 5, \"burst_Gbps\": 50"), 1,
+     "\"burst_Gbps\" is 50, below the sustained \"nic_Gbps\" of 400"},
+    {HEAD SIZE NET(",\n\"latency_ns\": 0"), 1, "\"latency_ns\" is 0"},
+    {HEAD SIZE ",\n\"host\": {\"sockets\": 2}}", 1, "x.json:4: \"source\" is missing"},
+    {HEAD SIZE ",\n\"host\": {\"source\": \"s\", \"sockets\": 0, \"pcie_GBps\": -1,\n"
+               "\"bridges\": 1, \"peer_access\": 1}}",
+     4,
+     "x.json:5: unknown member \"bridges\"|\"sockets\" is 0, it must be in 1..64|"
+     "\"pcie_GBps\" is -1|\"peer_access\" must be"},
+    {HEAD SIZE ",\n\"host\": {\"source\": \"s\", \"sockets\": 4, \"switches\": 6}}", 1,
+     "x.json:4: 6 switches do not spread evenly over 4 sockets; nearest: 4 or 8"},
+    {HEAD SIZE ",\n\"host\": {\"source\": \"s\", \"nic_at\": [0, 1]}}", 1,
+     "x.json:4: \"nic_at\" places 2 NICs, but a host has 8"},
+    {HEAD SIZE ",\n\"host\": {\"source\": \"s\", \"nic_at\": [0,1,2,3,4,5,6,\n8]}}", 1,
+     "x.json:5: \"nic_at\" holds whole numbers in 0..7"},
+    {HEAD SIZE ",\n\"machine\": \"no-such-file\"}", 1, "x.json:4: \"machine\": there is no file"},
+    {HEAD SIZE ",\n\"machine\": \"a\", \"host\": {\"source\": \"s\"}}", 1,
+     "\"machine\" and \"host\" both"},
+    {HEAD SIZE ",\n\"faults\": [{\"nics_used\": 0},\n{\"nics_used\": 9},\n5,\n{},\n"
+               "{\"peer_access\": true},\n{\"fallback\": \"udp\"},\n"
+               "{\"link\": \"host0/nic1\"},\n{\"missing\": \"a\", \"fallback\": \"tcp\"},\n"
+               "{\"link\": \"host0/nic1\", \"fraction\": 2}, {\"mising\": 1}]}",
+     10,
+     "x.json:4: \"nics_used\" is 0|x.json:5: 9 NICs of each host are to be used; a host has 8: "
+     "1..8|x.json:6: a fault must be an object|x.json:7: a fault is one of|x.json:8: "
+     "\"peer_access\": true is no fault|x.json:9: \"fallback\" is \"udp\"|x.json:10: a fault is "
+     "one of|x.json:11: a fault is one of|x.json:12: \"fraction\" is 2|unknown member \"mising\""},
+    {HEAD SIZE ",\n\"faults\": {}}", 1, "\"faults\" must be a list"},
 };
 
 Test(topo, faults)
@@ -311,6 +357,65 @@ Test(topo, faults)
         topo_release(&topo);
         doc_release(&doc);
     }
+}
+
+/* What a file does not say of the layout and of a host. */
+Test(topo, usual_layout_and_host)
+{
+    static const struct {
+        const char *name;
+        enum topo_layout layout;
+        uint32_t sockets, switches;
+        double pcie_GBps;
+        uint64_t nics;
+        bool peer_access;
+    } rows[] = {
+        {"dgx-h100", TOPO_RAIL, 2, 8, 63, 8, true},
+        {"dgx-a100x4", TOPO_RAIL, 2, 8, 31.5, 8, true},
+        {"dgx1-v100", TOPO_RAIL, 2, 4, 15.75, 4, true},
+        {"dgx-b300", TOPO_RAIL, 2, 8, 121, 8, true},
+        {"pcie8", TOPO_FAT_TREE, 2, 0, 31.5, 1, false},
+        {"pcie8-a100", TOPO_FAT_TREE, 2, 2, 31.5, 1, true},
+        {"cpu2", TOPO_FAT_TREE, 2, 0, 63, 1, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct topo t;
+        read_shipped(&t, rows[i].name, 0, 0);
+        bool says = json_object_get(((struct doc *)t.doc)->root, "host") != NULL;
+        cr_expect(t.nics == rows[i].nics && t.host.peer_access == rows[i].peer_access &&
+                      t.leaf_hosts > 0 && t.host.uplink_GBps > 0 && t.host.socket_GBps > 0 &&
+                      t.host.memory_GBps > 0,
+                  "%s", rows[i].name);
+        cr_expect(says ||
+                      (t.host.sockets == rows[i].sockets && t.host.switches == rows[i].switches &&
+                       t.host.pcie_GBps == rows[i].pcie_GBps),
+                  "%s: %u sockets, %u switches, %g GB/s", rows[i].name, t.host.sockets,
+                  t.host.switches, t.host.pcie_GBps);
+        cr_expect_eq(t.layout, rows[i].layout, "%s", rows[i].name);
+        topo_release(&t);
+    }
+}
+
+/* Sides of a torus must go with the hosts, also where the command line asks for others. */
+Test(topo, torus_resized)
+{
+    static const char text[] =
+        HEAD "\"hosts\": 6, \"accelerators_per_host\": 1, \"network\": {\"kind\": \"ib\","
+             "\"nics_per_host\": 1, \"nic_Gbps\": 400, \"layout\": \"torus\","
+             "\"dims\": [3, 2], \"source\": \"s\"}}";
+    char path[] = "/tmp/topoXXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_eq(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    close(fd);
+    struct topo t;
+    struct err err = ERR_INIT;
+    read_shipped(&t, path, 0, 0);
+    cr_expect(t.ndims == 2 && t.dims[0] == 3 && t.dims[1] == 2 && t.layout == TOPO_TORUS);
+    topo_release(&t);
+    cr_expect_eq(topo_read(&t, &accels, path, 8, 0, &err), -1);
+    cr_expect(holds(err.text, "a torus of 3 x 2 hosts has 6, but 8 are asked for"), "%s", err.text);
+    err_release(&err);
+    unlink(path);
 }
 
 /* An accelerator of the user's own, in the file. */

@@ -61,6 +61,15 @@ static const struct algo table[] = {
     ROW(COLL_ALLREDUCE, "hierarchical", SYM_NONE, 1, "Sistare, vandeVaart, Loh 1999",
         "adds up inside each node, then among the nodes: least bytes between nodes, 4 rounds",
         hierarchical_parts, hierarchical_allreduce, .grouped = true),
+    ROW(COLL_ALLREDUCE, "nvls", SYM_NONE, 1, "NVIDIA NVLink SHARP 2022",
+        "each node's switch adds up and multicasts: S up and S down per rank", nvls_parts,
+        nvls_allreduce, .grouped = true, .agents = nvls_agents),
+    ROW(COLL_ALLREDUCE, "sharp", SYM_NONE, 1, "Graham et al. 2016",
+        "adds up inside each node, then in the switch between the nodes", sharp_parts,
+        sharp_allreduce, .grouped = true, .agents = sharp_agents),
+    ROW(COLL_ALLREDUCE, "nvls_sharp", SYM_NONE, 1, "Graham et al. 2016; NVIDIA NVLink SHARP 2022",
+        "adds up in the switch of each node, then in the one between them", nvls_sharp_parts,
+        nvls_sharp_allreduce, .grouped = true, .agents = nvls_sharp_agents),
     ROW(COLL_ALLGATHER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
         "blocks go round a ring: n-1 steps", per_block, ring_allgather),
     ROW(COLL_ALLGATHER, "recursive_doubling", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
@@ -74,6 +83,9 @@ static const struct algo table[] = {
         pat_allgather),
     ROW(COLL_ALLGATHER, "direct", SYM_SHIFT, 1, "direct exchange",
         "all send all their block: one round", per_block, direct_allgather),
+    ROW(COLL_ALLGATHER, "nvls", SYM_NONE, 1, "NVIDIA NVLink SHARP 2022",
+        "the switch multicasts each block: S/n up and (n-1)/n S down per rank", per_block,
+        nvls_allgather, .agents = one_agent),
     ROW(COLL_REDUCE_SCATTER, "ring", SYM_SHIFT, 1, "Patarasuk, Yuan 2009",
         "partial sums go round a ring: n-1 steps", per_block, ring_reduce_scatter),
     ROW(COLL_REDUCE_SCATTER, "recursive_halving", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
@@ -87,6 +99,9 @@ static const struct algo table[] = {
         pat_reduce_scatter),
     ROW(COLL_REDUCE_SCATTER, "direct", SYM_SHIFT, 1, "direct exchange",
         "all send each its block, who adds: one round", per_block, direct_reduce_scatter),
+    ROW(COLL_REDUCE_SCATTER, "nvls", SYM_NONE, 1, "NVIDIA NVLink SHARP 2022",
+        "the switch adds up each block: S up and S/n down per rank", per_block, nvls_reduce_scatter,
+        .agents = one_agent),
     ROW(COLL_ALLTOALL, "pairwise", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
         "n rounds, each rank swaps blocks with one partner", per_block, pairwise_alltoall),
     ROW(COLL_ALLTOALL, "direct", SYM_SHIFT, 1, "direct exchange",
@@ -108,6 +123,9 @@ static const struct algo table[] = {
     ROW(COLL_BROADCAST, "double_tree", SYM_NONE, 2, "Sanders, Speck, Traeff 2009",
         "half of the data down each of two complementary binary trees", per_block,
         double_tree_broadcast),
+    ROW(COLL_BROADCAST, "nvls", SYM_NONE, 1, "NVIDIA NVLink SHARP 2022",
+        "the switch multicasts what the root sends: S up once, S down to each", per_block,
+        nvls_broadcast, .agents = one_agent),
     ROW(COLL_REDUCE, "direct", SYM_NONE, 1, "direct exchange",
         "all send to the root, which adds in rank order: one round", per_block, direct_reduce),
     ROW(COLL_REDUCE, "binomial", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
@@ -117,6 +135,9 @@ static const struct algo table[] = {
     ROW(COLL_REDUCE, "reduce_scatter_gather", SYM_NONE, 1, "Rabenseifner 2004",
         "recursive halving, then shares go up a binomial tree: for long messages", per_power,
         reduce_scatter_gather),
+    ROW(COLL_REDUCE, "nvls", SYM_NONE, 1, "NVIDIA NVLink SHARP 2022",
+        "the switch adds up: S up per rank, S down to the root", per_block, nvls_reduce,
+        .agents = one_agent),
     ROW(COLL_GATHER, "direct", SYM_NONE, 1, "direct exchange",
         "all send their block to the root: one round", per_block, direct_gather),
     ROW(COLL_GATHER, "binomial", SYM_NONE, 1, "Thakur, Rabenseifner, Gropp 2005",
@@ -258,11 +279,21 @@ struct sched *algo_build(const struct algo *algo, const struct algo_args *args, 
     if (algo_check(args, err)) {
         return NULL;
     }
+    if (algo->agents && !algo->grouped && args->nnodes > 1) {
+        err_add(err, ERR_USAGE,
+                "%s %s is for ranks behind one switch, which adds up or multicasts; these are %u "
+                "nodes",
+                coll_get(algo->coll)->name, algo->name, args->nnodes);
+        return NULL;
+    }
     struct sched *sched =
         sched_new(algo->name, algo->coll, args->nranks, args->root, algo->nparts(args));
     sched->nchannels = args->channels;
     sched->relative = algo->symmetry == SYM_SHIFT && !unroll;
-    uint32_t nprogs = sched->relative ? 1 : args->nranks;
+    if (algo->agents) {
+        sched_set_agents(sched, algo->agents(args));
+    }
+    uint32_t nprogs = sched->relative ? 1 : sched_ends(sched);
     for (uint32_t rank = 0; rank < nprogs; rank++) {
         algo->build(sched_prog(sched, rank), args, rank);
     }

@@ -10,8 +10,10 @@ struct algo_args {
     uint32_t nranks, root;
     uint32_t channels; /* >= 1: independent copies of the pattern on their own share of the data */
     uint32_t parts;    /* >= 1: pieces that each channel's share is cut into further */
-    uint32_t nnodes;   /* node groups of consecutive ranks; 0: all ranks are one node */
+    uint32_t nnodes;   /* node groups of consecutive ranks; 0: all ranks are one node. For rows with
+                          agents: those behind one switch that reduces */
     const uint32_t *nodes; /* .. ranks in each, >= 1, nranks in all; borrowed */
+    uint32_t leaf_nodes;   /* so many nodes in a row are under one switch of the network; 0: all */
 };
 
 struct algo {
@@ -23,10 +25,18 @@ struct algo {
     const char *what; /* one line for the listing */
     /* Parts per block for these arguments. */
     uint32_t (*nparts)(const struct algo_args *args);
-    /* Emits the program of `rank`. */
+    /* Emits the program of `rank`, or of an agent (sched.h: ends). */
     void (*build)(struct prog *prog, const struct algo_args *args, uint32_t rank);
-    bool grouped; /* looks at the node groups */
+    bool grouped; /* looks at the node groups; a row with agents that does not needs a single one */
+    /* Agents for these arguments; NULL: a row without. */
+    uint32_t (*agents)(const struct algo_args *args);
 };
+
+/* Whether it runs on ranks alone: else it can be simulated, but no executor here has agents. */
+static inline bool algo_runs_on_ranks(const struct algo *algo)
+{
+    return !algo->agents;
+}
 
 /* All rows, in listing order. */
 const struct algo *algo_table(size_t *count);
@@ -49,8 +59,9 @@ int algo_nodes_parse(const char *text, uint32_t **nodes, uint32_t *nnodes, struc
 uint64_t algo_nodes_ranks(const uint32_t *nodes, uint32_t nnodes);
 
 /* Builds the schedule: one relative program if the row says so and `unroll` is false, else one
- * program per rank. Arguments are checked (root < nranks, channels and parts >= 1, nranks >= 1,
- * parts x channels x nranks within 2^31); NULL with the sentence on error. */
+ * program per rank and agent. Arguments are checked (root < nranks, channels and parts >= 1,
+ * nranks >= 1, parts x channels x nranks within 2^31, one node where the row's agent serves one);
+ * NULL with the sentence on error. */
 struct sched *algo_build(const struct algo *algo, const struct algo_args *args, bool unroll,
                          struct err *err);
 

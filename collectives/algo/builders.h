@@ -24,8 +24,22 @@ build_fn scatter_allgather_broadcast, double_tree_broadcast;
 build_fn binomial_reduce, chain_reduce, reduce_scatter_gather;
 build_fn binomial_gather, binomial_scatter, tree_barrier;
 
-/* Parts that the hierarchical all-reduce cuts the block into. */
-uint32_t hierarchical_parts(const struct algo_args *args);
+/* With agents: the end may be a rank or an agent. */
+build_fn nvls_allreduce, sharp_allreduce, nvls_sharp_allreduce;
+build_fn nvls_allgather, nvls_reduce_scatter, nvls_broadcast, nvls_reduce;
+
+/* Parts that the all-reduces of hierarchical.c cut the block into. */
+typedef uint32_t count_fn(const struct algo_args *args);
+count_fn hierarchical_parts, nvls_parts, sharp_parts, nvls_sharp_parts;
+
+/* Their agents; and that of the rows for ranks behind one switch, who need none for one rank. */
+count_fn nvls_agents, sharp_agents, nvls_sharp_agents, one_agent;
+
+/* An agent receives `nchunks` chunks from ranks first .. first + size - 1 and adds, in this order,
+ * into `sum`; or it sends them `from` there, but not to rank `but` (UINT32_MAX: to all). */
+void agent_add(struct prog *prog, uint32_t first, uint32_t size, struct ref sum, uint32_t nchunks);
+void agent_send(struct prog *prog, uint32_t first, uint32_t size, uint32_t but, struct ref from,
+                uint32_t nchunks);
 
 /* Pieces per block or per rank's share: channels x parts. */
 static inline uint32_t pieces(const struct algo_args *args)

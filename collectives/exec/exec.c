@@ -298,6 +298,13 @@ static int open_wires(struct exec *exec, struct err *err)
 
 struct exec *exec_open(const struct exec_spec *spec, struct err *err)
 {
+    if (spec->linked->sched->nagents) {
+        err_add(err, ERR_USAGE,
+                "%s has %u agent(s): programs inside switches, which no executor here runs; it "
+                "can be simulated",
+                spec->linked->sched->name, spec->linked->sched->nagents);
+        return NULL;
+    }
     if (mode_of(spec->linked) == WIRE_PULL && !spec->shared) {
         err_add(err, ERR_USAGE, "pull wires need buffers that peers can map; these are private");
         return NULL;

@@ -40,7 +40,7 @@ size_t exec_slice(const struct linked *linked, const struct transport *transport
 /* Opens a handle; every member of the group calls it. Peers' memory is mapped and prefaulted.
  * In place only the larger buffer is looked at, `in` for reduce_scatter and `out` for the others;
  * the smaller one lies in it as coll_alias says. Tags must not be used again while any member may
- * still have the older handle open: best never. */
+ * still have the older handle open: best never. A schedule with agents is refused (ERR_USAGE). */
 struct exec *exec_open(const struct exec_spec *spec, struct err *err);
 
 /* Closes it, when the peers have taken every message: members that close at very different times

@@ -127,6 +127,9 @@ struct result {
     double algbw_GBps, busbw_GBps; /* 10^9 bytes per second */
     double busbw_factor;           /* .. of uneven blocks by this factor: traffic_busbw */
     double bound_us;               /* least time the bound allows; 0 = unknown */
+    double ceiling_GBps;           /* busbw for endless sizes on this network; 0 = unknown */
+    char limit[48];                /* .. and the link that sets it, or "" */
+    char proto[8];                 /* a library's protocol, or "" */
     int64_t wrong;                 /* wrong elements; -1 = not checked */
     uint64_t steps;                /* steps executed by one rank per operation = program x passes */
     uint64_t passes;

@@ -3,6 +3,7 @@
 #include "sched/copy.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -29,7 +30,11 @@ struct sched *sched_unroll(const struct sched *sched)
         sched_new(sched->name, sched->coll->id, sched->nranks, sched->root, sched->nparts);
     copy->nchannels = sched->nchannels;
     copy->nplanes = sched->nplanes;
-    for (uint32_t rank = 0; rank < sched->nranks; rank++) {
+    if (sched->nagents) {
+        sched_set_agents(copy, sched->nagents);
+        memcpy(copy->agents, sched->agents, sched->nagents * sizeof *copy->agents);
+    }
+    for (uint32_t rank = 0; rank < sched_ends(sched); rank++) {
         const struct prog *from = program_of(sched, rank);
         struct prog *to = sched_prog(copy, rank);
         to->nlanes = from->nlanes;
@@ -67,16 +72,21 @@ static bool differ(struct err *why, const char *what, uint32_t rank, size_t step
 
 bool sched_equal(const struct sched *a, const struct sched *b, struct err *why)
 {
-    if (a->coll != b->coll || a->nranks != b->nranks || a->root != b->root ||
-        a->nparts != b->nparts) {
+    if (a->coll != b->coll || a->nranks != b->nranks || a->nagents != b->nagents ||
+        a->root != b->root || a->nparts != b->nparts) {
         if (why) {
-            err_add(why, ERR_FAILED, "%s, %u ranks, root %u, %u parts is not %s, %u, %u, %u",
-                    a->coll->name, a->nranks, a->root, a->nparts, b->coll->name, b->nranks, b->root,
-                    b->nparts);
+            err_add(why, ERR_FAILED,
+                    "%s, %u ranks, %u agents, root %u, %u parts is not %s, %u, %u, %u, %u",
+                    a->coll->name, a->nranks, a->nagents, a->root, a->nparts, b->coll->name,
+                    b->nranks, b->nagents, b->root, b->nparts);
         }
         return false;
     }
-    for (uint32_t rank = 0; rank < a->nranks; rank++) {
+    for (uint32_t i = 0; i < a->nagents; i++) {
+        if (a->agents[i].rank != b->agents[i].rank || a->agents[i].across != b->agents[i].across)
+            return differ(why, "an agent of another switch", a->nranks + i, 0);
+    }
+    for (uint32_t rank = 0; rank < sched_ends(a); rank++) {
         const struct prog *x = program_of(a, rank), *y = program_of(b, rank);
         if (x->nsteps != y->nsteps) return differ(why, "one program ends here", rank, x->nsteps);
         for (size_t k = 0; k < x->nsteps; k++) {

@@ -113,6 +113,12 @@ int goal_write(FILE *to, const struct linked *linked, const struct goal_opts *op
                        "that stay busy until they are read",
                        wire_mode_name(linked->opts.mode));
     }
+    if (linked->sched->nagents) {
+        return err_add(err, ERR_USAGE,
+                       "%s has %u agent(s) inside switches, for which GOAL has no word: it knows "
+                       "ranks alone",
+                       linked->sched->name, linked->sched->nagents);
+    }
     fprintf(to, "num_ranks %u\n\n", linked->sched->nranks);
     for (uint32_t rank = 0; rank < linked->sched->nranks; rank++) {
         print_rank(&goal, rank);

@@ -25,7 +25,7 @@ struct goal_opts {
 };
 
 /* Writes one pass over whole chunks. ERR_USAGE for a schedule linked for anything but staged wires:
- * GOAL has no word for buffers that stay busy until they are read. ERR_FAILED when writing fails.
- * 0 or -1. */
+ * GOAL has no word for buffers that stay busy until they are read; nor for agents. ERR_FAILED when
+ * writing fails. 0 or -1. */
 int goal_write(FILE *to, const struct linked *linked, const struct goal_opts *opts,
                struct err *err);

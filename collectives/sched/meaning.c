@@ -175,7 +175,7 @@ struct machine {
     const struct pairs *pairs;
     const struct sched *sched;
     bool in_place;
-    uint32_t ninstances; /* ranks run: all, or rank 0 for all of a relative schedule */
+    uint32_t ninstances; /* ends run: all, or rank 0 for all of a relative schedule */
     struct exprs exprs;
     uint32_t nplaces;       /* per instance: IN, OUT, planes */
     struct value *places;   /* [instance][place] */
@@ -208,9 +208,10 @@ static int wrong(const struct machine *m, uint32_t instance, const char *what, u
 {
     size_t index = m->pc[instance];
     const struct step *step = &prog_of(m, instance)->steps[index];
-    return err_add(m->err, ERR_USAGE, "%s: rank %u step %zu (%s%s), chunk %u of %u: %s",
-                   m->sched->name, instance, index, step_info(step->kind)->name,
-                   m->in_place ? ", in place" : "", i + 1, step->nchunks, what);
+    return err_add(m->err, ERR_USAGE, "%s: %s %u step %zu (%s%s), chunk %u of %u: %s",
+                   m->sched->name, sched_end_word(m->sched, instance), instance, index,
+                   step_info(step->kind)->name, m->in_place ? ", in place" : "", i + 1,
+                   step->nchunks, what);
 }
 
 /* A value as the receiver sees it: in a relative program the sender is `turn` ranks away and its
@@ -369,7 +370,7 @@ static void machine_init(struct machine *m, const struct pairs *pairs, bool in_p
 {
     const struct sched *sched = pairs->sched;
     *m = (struct machine){.pairs = pairs, .sched = sched, .in_place = in_place, .err = err};
-    m->ninstances = sched->relative ? 1 : sched->nranks;
+    m->ninstances = sched->relative ? 1 : sched_ends(sched);
     exprs_init(&m->exprs, sched->nranks);
     m->nplaces = sched_places(sched);
     size_t total = (size_t)m->ninstances * m->nplaces;
@@ -394,8 +395,8 @@ static void machine_init(struct machine *m, const struct pairs *pairs, bool in_p
     m->sent = mem_calloc(m->ninstances, sizeof *m->sent);
     for (uint32_t i = 0; i < m->ninstances; i++) {
         m->sent[i] = mem_calloc(pairs_of(m, i)->nwires, sizeof **m->sent);
-        uint32_t chunks = sched_chunks(sched, BUF_IN);
-        for (uint32_t c = 0; c < chunks && coll_has_input(sched->coll, sched->root, i); c++) {
+        bool has = i < sched->nranks && coll_has_input(sched->coll, sched->root, i);
+        for (uint32_t c = 0; has && c < sched_chunks(sched, BUF_IN); c++) {
             *place(m, i, ref_in(c), 0) = (struct value){c, i, LEAF, 0};
         }
     }
@@ -451,6 +452,12 @@ static int check_chunk(const struct machine *m, uint32_t instance, uint32_t chun
     return 0;
 }
 
+/* Ranks that were run; of agents nothing is required at the end. */
+static uint32_t ranks_run(const struct machine *m)
+{
+    return m->ninstances - m->sched->nagents;
+}
+
 /* All-reduce: every rank's chunk has the same expression, hence the same bits. For a relative
  * program: chunk y of the next rank is chunk y - turn of this one, turned by one. */
 static int check_same_bits(const struct machine *m)
@@ -467,7 +474,7 @@ static int check_same_bits(const struct machine *m)
             }
             continue;
         }
-        for (uint32_t i = 1; i < m->ninstances; i++) {
+        for (uint32_t i = 1; i < ranks_run(m); i++) {
             struct value other = *place(m, i, ref_out(c), 0);
             if (other.expr != first.expr || other.base != first.base) {
                 return missed(m, i, c, "reduced in another order than on rank 0");
@@ -483,7 +490,7 @@ int meaning_check(const struct pairs *pairs, bool in_place, struct err *err)
     machine_init(&m, pairs, in_place, err);
     int bad = run(&m);
     uint32_t chunks = sched_chunks(pairs->sched, BUF_OUT);
-    for (uint32_t i = 0; !bad && i < m.ninstances; i++) {
+    for (uint32_t i = 0; !bad && i < ranks_run(&m); i++) {
         for (uint32_t c = 0; !bad && c < chunks; c++) {
             bad = check_chunk(&m, i, c);
         }

@@ -532,6 +532,12 @@ int msccl_write(FILE *to, const struct sched *sched, const struct msccl_opts *op
 {
     static const struct msccl_opts defaults = {0};
     struct write w = {.to = to, .opts = opts ? opts : &defaults};
+    if (sched->nagents) {
+        return err_add(err, ERR_USAGE,
+                       "%s has %u agent(s) inside switches, for which MSCCL has no word: it knows "
+                       "GPUs alone",
+                       sched->name, sched->nagents);
+    }
     if (find_places(sched, w.places, err)) return -1;
     struct sched *all = sched_unroll(sched);
     struct pairs pairs;

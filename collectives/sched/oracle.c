@@ -16,7 +16,7 @@ struct packet {
 struct oracle {
     const struct sched *sched;
     bool in_place;
-    uint64_t *memory; /* [rank][buffer][chunk], buffers `stride` apart */
+    uint64_t *memory; /* [end][buffer][chunk], buffers `stride` apart */
     size_t stride, nbufs;
     struct packet *packets;
     size_t npackets, cap;
@@ -42,11 +42,14 @@ static uint64_t finish(uint64_t sum)
     return sum * 3 + 5;
 }
 
-static uint64_t *cell(const struct oracle *o, uint32_t rank, struct ref ref, uint32_t i)
+/* An agent's input and output are memory that nobody else sees: using them is noted. */
+static uint64_t *cell(struct oracle *o, uint32_t rank, struct ref ref, uint32_t i)
 {
     ref = sched_ref(o->sched, rank, ref);
     ref.chunk = (ref.chunk + i) % sched_chunks(o->sched, ref.buf);
-    if (o->in_place && ref.buf < BUF_SCRATCH) {
+    bool agent = rank >= o->sched->nranks;
+    o->broken |= agent && ref.buf < BUF_SCRATCH;
+    if (!agent && o->in_place && ref.buf < BUF_SCRATCH) {
         enum buf buf = (enum buf)ref.buf;
         uint32_t nparts = o->sched->nparts, block = ref.chunk / nparts;
         coll_alias(o->sched->coll, rank, &buf, &block);
@@ -118,12 +121,12 @@ static int play(struct oracle *o, uint32_t rank, const struct step *step)
 static bool run(struct oracle *o)
 {
     const struct sched *sched = o->sched;
-    size_t *pc = mem_calloc(sched->nranks, sizeof *pc);
+    size_t *pc = mem_calloc(sched_ends(sched), sizeof *pc);
     bool moved = true, finished = false;
     while (moved && !finished && !o->broken) {
         moved = false;
         finished = true;
-        for (uint32_t r = 0; r < sched->nranks; r++) {
+        for (uint32_t r = 0; r < sched_ends(sched); r++) {
             const struct prog *prog = &sched->progs[sched->prog_of[sched->relative ? 0 : r]];
             while (pc[r] < prog->nsteps && !o->broken && play(o, r, &prog->steps[pc[r]])) {
                 pc[r]++;
@@ -158,7 +161,7 @@ int verify_oracle(const struct sched *sched, bool in_place)
     struct oracle o = {.sched = sched, .in_place = in_place};
     o.nbufs = BUF_SCRATCH + sched->nplanes;
     o.stride = sched_chunks(sched, BUF_SCRATCH);
-    o.memory = mem_calloc(sched->nranks * o.nbufs * o.stride, sizeof *o.memory);
+    o.memory = mem_calloc(sched_ends(sched) * o.nbufs * o.stride, sizeof *o.memory);
     for (uint32_t r = 0; r < sched->nranks; r++) {
         uint32_t chunks = sched_chunks(sched, BUF_IN);
         for (uint32_t c = 0; c < chunks && coll_has_input(sched->coll, sched->root, r); c++) {

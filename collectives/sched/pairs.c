@@ -44,15 +44,20 @@ uint32_t wire_other_end(const struct sched *sched, uint32_t rank, const struct l
 static int check_ref(const struct sched *sched, uint32_t rank, size_t index, const char *which,
                      struct ref ref, uint32_t nchunks, struct err *err)
 {
+    const char *word = sched_end_word(sched, rank);
     if (ref.buf >= BUF_SCRATCH + sched->nplanes) {
-        return err_add(err, ERR_USAGE, "rank %u step %zu: %s names scratch plane %u, there are %u",
-                       rank, index, which, ref.buf - BUF_SCRATCH, sched->nplanes);
+        return err_add(err, ERR_USAGE, "%s %u step %zu: %s names scratch plane %u, there are %u",
+                       word, rank, index, which, ref.buf - BUF_SCRATCH, sched->nplanes);
+    }
+    if (rank >= sched->nranks && ref.buf < BUF_SCRATCH) {
+        return err_add(err, ERR_USAGE, "%s %u step %zu: %s names the %s, but it has scratch alone",
+                       word, rank, index, which, ref.buf == BUF_IN ? "input" : "output");
     }
     uint32_t chunks = sched_chunks(sched, ref.buf);
     if (ref.chunk >= chunks || nchunks > chunks) {
         return err_add(err, ERR_USAGE,
-                       "rank %u step %zu: %s names %u chunk(s) from %u on, the buffer has %u", rank,
-                       index, which, nchunks, ref.chunk, chunks);
+                       "%s %u step %zu: %s names %u chunk(s) from %u on, the buffer has %u", word,
+                       rank, index, which, nchunks, ref.chunk, chunks);
     }
     return 0;
 }
@@ -61,8 +66,8 @@ static int check_step(const struct sched *sched, uint32_t rank, size_t index,
                       const struct step *step, struct err *err)
 {
     if ((unsigned)step->kind >= STEP_KIND_COUNT || step->nchunks == 0) {
-        return err_add(err, ERR_USAGE, "rank %u step %zu: kind %d with %u chunks does not exist",
-                       rank, index, (int)step->kind, step->nchunks);
+        return err_add(err, ERR_USAGE, "%s %u step %zu: kind %d with %u chunks does not exist",
+                       sched_end_word(sched, rank), rank, index, (int)step->kind, step->nchunks);
     }
     const struct step_info *info = step_info(step->kind);
     int bad = 0;
@@ -76,8 +81,10 @@ static int check_step(const struct sched *sched, uint32_t rank, size_t index,
         bad |= check_ref(sched, rank, index, "dst", step->dst, step->nchunks, err);
     }
     uint32_t self = sched->relative ? 0 : rank;
-    if ((info->sends || info->receives) && (step->peer >= sched->nranks || step->peer == self)) {
-        bad |= err_add(err, ERR_USAGE, "rank %u step %zu: peer %u is %s", rank, index, step->peer,
+    if ((info->sends || info->receives) &&
+        (step->peer >= sched_ends(sched) || step->peer == self)) {
+        bad |= err_add(err, ERR_USAGE, "%s %u step %zu: peer %u is %s", sched_end_word(sched, rank),
+                       rank, index, step->peer,
                        step->peer == self ? "the rank itself" : "no rank of the group");
     }
     return bad;
@@ -156,10 +163,11 @@ static int number_messages(const struct prog *prog, struct pairs_prog *out, stru
         }
         if (wire->lane != step->lane && err->count < MOST_SENTENCES) {
             bad |= err_add(err, ERR_USAGE,
-                           "rank %u step %zu: the wire %s peer %u on channel %u is used by lanes "
+                           "%s %u step %zu: the wire %s peer %u on channel %u is used by lanes "
                            "%u and %u; a wire belongs to one lane",
-                           prog->rank, k, info->sends ? "to" : "from", step->peer, step->channel,
-                           wire->lane, step->lane);
+                           sched_end_word(prog->sched, prog->rank), prog->rank, k,
+                           info->sends ? "to" : "from", step->peer, step->channel, wire->lane,
+                           step->lane);
         }
         out->wire_of[k] = w;
         out->msg_of[k] = wire->nmsgs++;
@@ -191,9 +199,10 @@ static int check_pair(const struct pairs *pairs, const struct prog *prog, uint32
     uint32_t count = other == NO_WIRE ? 0 : theirs->wires[other].nmsgs;
     if (count != wire->nmsgs) {
         return err_add(err, ERR_USAGE,
-                       "rank %u %s rank %u %u message(s) on channel %u, which %s %u of them",
-                       prog->rank, wire->send ? "sends" : "expects from", peer, wire->nmsgs,
-                       wire->channel, wire->send ? "receives" : "sends", count);
+                       "%s %u %s %s %u %u message(s) on channel %u, which %s %u of them",
+                       sched_end_word(sched, prog->rank), prog->rank,
+                       wire->send ? "sends" : "expects from", sched_end_word(sched, peer), peer,
+                       wire->nmsgs, wire->channel, wire->send ? "receives" : "sends", count);
     }
     for (uint32_t m = 0; wire->send && m < count; m++) {
         uint32_t s = mine->step_of[mine->first[w] + m];
@@ -202,8 +211,9 @@ static int check_pair(const struct pairs *pairs, const struct prog *prog, uint32
         uint32_t taken = sched->progs[other_prog].steps[r].nchunks;
         if (sent != taken) {
             return err_add(err, ERR_USAGE,
-                           "rank %u step %u sends %u chunk(s), but rank %u step %u receives %u",
-                           prog->rank, s, sent, peer, r, taken);
+                           "%s %u step %u sends %u chunk(s), but %s %u step %u receives %u",
+                           sched_end_word(sched, prog->rank), prog->rank, s, sent,
+                           sched_end_word(sched, peer), peer, r, taken);
         }
     }
     return 0;
@@ -212,9 +222,9 @@ static int check_pair(const struct pairs *pairs, const struct prog *prog, uint32
 int pairs_init(struct pairs *pairs, const struct sched *sched, struct err *err)
 {
     *pairs = (struct pairs){.sched = sched};
-    if (sched->nprogs != (sched->relative ? 1 : sched->nranks)) {
-        return err_add(err, ERR_USAGE, "%s has %u programs for %u ranks", sched->name,
-                       sched->nprogs, sched->nranks);
+    if (sched->nprogs != (sched->relative ? 1 : sched_ends(sched))) {
+        return err_add(err, ERR_USAGE, "%s has %u programs for %u ranks and %u agents", sched->name,
+                       sched->nprogs, sched->nranks, sched->nagents);
     }
     if (check_steps(sched, err)) {
         return -1;

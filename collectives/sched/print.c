@@ -58,10 +58,14 @@ void sched_print_table(FILE *to, const struct sched *sched, uint32_t rank)
     fprintf(to, "# %s %s, %u ranks, %u chunks per block, %s\n", sched->coll->name, sched->name,
             sched->nranks, sched->nparts,
             sched->relative ? "one relative program" : "one program per rank");
+    if (sched->nagents) {
+        fprintf(to, "# %u to %u are agents: programs inside switches\n", sched->nranks,
+                sched_ends(sched) - 1);
+    }
     fprintf(to, "#%5s %6s %5s %8s  %-12s %6s  %-14s %s\n", "rank", "step", "lane", "channel",
             "kind", "peer", "src", "dst");
     uint32_t first = rank == PRINT_ALL ? 0 : rank;
-    uint32_t end = rank == PRINT_ALL ? sched->nranks : rank + 1;
+    uint32_t end = rank == PRINT_ALL ? sched_ends(sched) : rank + 1;
     for (uint32_t r = first; r < end; r++) {
         const struct prog *prog = program_of(sched, r);
         for (size_t k = 0; k < prog->nsteps; k++) {
@@ -74,8 +78,8 @@ void sched_print_table(FILE *to, const struct sched *sched, uint32_t rank)
 
 struct picture {
     const struct linked *linked;
-    uint32_t **round; /* per rank and record: when it is done */
-    char **cells;     /* [round][rank], grown */
+    uint32_t **round; /* per end and record: when it is done */
+    char **cells;     /* [round][end], grown */
     uint32_t nrounds;
     struct pairs pairs;
 };
@@ -107,14 +111,14 @@ static void add_cell(struct picture *picture, uint32_t round, uint32_t rank,
 {
     const struct sched *sched = picture->linked->sched;
     while (picture->nrounds <= round) {
-        size_t n = sched->nranks, at = picture->nrounds++ * n;
+        size_t n = sched_ends(sched), at = picture->nrounds++ * n;
         picture->cells = mem_realloc(picture->cells, at + n, sizeof *picture->cells);
         memset(picture->cells + at, 0, n * sizeof *picture->cells);
     }
     const struct lprog *prog = &picture->linked->progs[prog_index(sched, rank)];
     uint32_t chunk = sched_ref(sched, rank, (struct ref){step->dst_buf, step->dst}).chunk;
     uint32_t peer = sched_peer(sched, rank, prog->wires[step->wire].peer);
-    char **cell = &picture->cells[(size_t)round * sched->nranks + rank];
+    char **cell = &picture->cells[(size_t)round * sched_ends(sched) + rank];
     char *longer = mem_printf("%s%s%u%c<%u", *cell ? *cell : "", *cell ? " " : "", chunk,
                               step->kind == STEP_RECV ? '=' : '+', peer);
     free(*cell);
@@ -146,8 +150,9 @@ static void draw_group(void *ctx, uint32_t rank, uint32_t lane, uint32_t first)
 
 static void print_cells(FILE *to, const struct picture *picture)
 {
-    uint32_t n = picture->linked->sched->nranks;
-    size_t width = 8;
+    const struct sched *sched = picture->linked->sched;
+    uint32_t n = sched_ends(sched);
+    size_t width = 8 + (sched->nagents > 0);
     for (size_t i = 0; i < (size_t)picture->nrounds * n; i++) {
         size_t len = picture->cells[i] ? strlen(picture->cells[i]) : 0;
         width = len > width ? len : width;
@@ -155,7 +160,9 @@ static void print_cells(FILE *to, const struct picture *picture)
     fprintf(to,
             "# chunk+<peer: adds what came from the peer; chunk=<peer: replaced by it\n# round");
     for (uint32_t r = 0; r < n; r++) {
-        fprintf(to, "  rank %-*u", r + 1 < n ? (int)width - 5 : 0, r);
+        const char *word = sched_end_word(sched, r);
+        int pad = r + 1 < n ? (int)(width - strlen(word)) - 1 : 0;
+        fprintf(to, "  %s %-*u", word, pad, r);
     }
     fprintf(to, "\n");
     for (uint32_t t = 1; t < picture->nrounds; t++) {
@@ -178,18 +185,18 @@ void sched_print_draw(FILE *to, const struct linked *linked)
         err_release(&err);
         return; /* cannot be: it was linked */
     }
-    picture.round = mem_calloc(sched->nranks, sizeof *picture.round);
-    for (uint32_t r = 0; r < sched->nranks; r++) {
+    picture.round = mem_calloc(sched_ends(sched), sizeof *picture.round);
+    for (uint32_t r = 0; r < sched_ends(sched); r++) {
         uint32_t nsteps = linked->progs[prog_index(sched, r)].nsteps;
         picture.round[r] = mem_calloc(nsteps, sizeof **picture.round);
     }
     progress_run(linked, &(struct progress_opts){linked->most_msgs + 1, true, draw_group, &picture},
                  &err);
     print_cells(to, &picture);
-    for (size_t i = 0; i < (size_t)picture.nrounds * sched->nranks; i++) {
+    for (size_t i = 0; i < (size_t)picture.nrounds * sched_ends(sched); i++) {
         free(picture.cells[i]);
     }
-    for (uint32_t r = 0; r < sched->nranks; r++) {
+    for (uint32_t r = 0; r < sched_ends(sched); r++) {
         free(picture.round[r]);
     }
     free(picture.cells);
@@ -218,9 +225,9 @@ void linked_print(FILE *to, const struct linked *linked, uint32_t rank)
 {
     const struct sched *sched = linked->sched;
     const struct lprog *prog = &linked->progs[prog_index(sched, rank)];
-    fprintf(to, "# rank %u linked: %s%s, room for at least %u message(s) per wire\n", rank,
-            wire_mode_name(linked->opts.mode), linked->opts.in_place ? ", in place" : "",
-            linked->least_depth);
+    fprintf(to, "# %s %u linked: %s%s, room for at least %u message(s) per wire\n",
+            sched_end_word(sched, rank), rank, wire_mode_name(linked->opts.mode),
+            linked->opts.in_place ? ", in place" : "", linked->least_depth);
     fprintf(to, "#%6s %6s %5s %5s  %-12s %-8s %s\n", "record", "step", "lane", "group", "kind",
             "wire", "");
     uint32_t lane = 0, group = 0;

@@ -111,7 +111,7 @@ static void game_init(struct game *g, const struct linked *linked, const struct 
 {
     const struct sched *sched = linked->sched;
     *g = (struct game){.linked = linked, .sched = sched, .opts = opts};
-    g->ninstances = sched->relative && !opts->unroll ? 1 : sched->nranks;
+    g->ninstances = sched->relative && !opts->unroll ? 1 : sched_ends(sched);
     g->other = mem_calloc(sched->nprogs, sizeof *g->other);
     for (uint32_t p = 0; p < sched->nprogs; p++) {
         const struct lprog *prog = &linked->progs[p];
@@ -193,9 +193,10 @@ static int report_stuck(const struct game *g, struct err *err)
             continue;
         }
         const char *why = blocked_by(g, instance, g->pc[flat], &record);
-        char *longer = mem_printf("%s%s rank %u step %u (%s) waits for %s", text, named ? "," : "",
-                                  instance, prog->source[record],
-                                  step_info((enum step_kind)prog->steps[record].kind)->name, why);
+        char *longer =
+            mem_printf("%s%s %s %u step %u (%s) waits for %s", text, named ? "," : "",
+                       sched_end_word(g->sched, instance), instance, prog->source[record],
+                       step_info((enum step_kind)prog->steps[record].kind)->name, why);
         free(text);
         text = longer;
         named++;

@@ -19,7 +19,7 @@ struct proof {
     const struct linked *linked;
     const struct sched *sched;
     const struct pairs *pairs;
-    size_t *lane_base, *record_base; /* per rank */
+    size_t *lane_base, *record_base; /* per end */
     size_t nlanes;
     uint32_t *clocks;     /* [record, at the first of its group][lane]: records known to be over */
     uint32_t **first_of;  /* per program and record: first of its group */
@@ -99,14 +99,15 @@ static void proof_init(struct proof *proof, const struct linked *linked, const s
             first = prog->steps[r].flags & LS_CHAIN ? first : r + 1;
         }
     }
-    proof->lane_base = mem_calloc(sched->nranks + 1, sizeof *proof->lane_base);
-    proof->record_base = mem_calloc(sched->nranks + 1, sizeof *proof->record_base);
-    for (uint32_t i = 0; i < sched->nranks; i++) {
+    uint32_t ends = sched_ends(sched);
+    proof->lane_base = mem_calloc(ends + 1, sizeof *proof->lane_base);
+    proof->record_base = mem_calloc(ends + 1, sizeof *proof->record_base);
+    for (uint32_t i = 0; i < ends; i++) {
         const struct lprog *prog = &linked->progs[prog_index(proof, i)];
         proof->lane_base[i + 1] = proof->lane_base[i] + prog->nlanes;
         proof->record_base[i + 1] = proof->record_base[i] + prog->nsteps;
     }
-    proof->nlanes = proof->lane_base[sched->nranks];
+    proof->nlanes = proof->lane_base[ends];
 }
 
 static void proof_release(struct proof *proof)
@@ -227,7 +228,7 @@ bool **push_prove(const struct linked *linked, const struct pairs *pairs)
     bool **push = NULL, found = false;
     struct proof proof;
     proof_init(&proof, linked, pairs);
-    size_t records = proof.record_base[sched->nranks];
+    size_t records = proof.record_base[sched_ends(sched)];
     if (sched->nranks > MOST_RANKS || records * proof.nlanes > MOST_CLOCKS) {
         goto out;
     }

@@ -50,15 +50,32 @@ void sched_free(struct sched *sched)
     }
     free(sched->progs);
     free(sched->prog_of);
+    free(sched->agents);
     free(sched);
+}
+
+void sched_set_agents(struct sched *sched, uint32_t nagents)
+{
+    assert(!sched->progs && !sched->relative);
+    sched->nagents = nagents;
+    sched->agents = mem_calloc(nagents, sizeof *sched->agents);
+    free(sched->prog_of);
+    sched->prog_of = mem_calloc(sched_ends(sched), sizeof *sched->prog_of);
+}
+
+void sched_agent_at(struct prog *prog, uint32_t rank, bool across)
+{
+    assert(prog->rank >= prog->sched->nranks);
+    prog->sched->agents[prog->rank - prog->sched->nranks] = (struct agent){rank, across};
 }
 
 struct prog *sched_prog(struct sched *sched, uint32_t rank)
 {
+    uint32_t most = sched->relative ? 1 : sched_ends(sched);
     if (!sched->progs) {
-        sched->progs = mem_calloc(sched->relative ? 1 : sched->nranks, sizeof *sched->progs);
+        sched->progs = mem_calloc(most, sizeof *sched->progs);
     }
-    assert(sched->nprogs < (sched->relative ? 1 : sched->nranks));
+    assert(sched->nprogs < most);
     struct prog *prog = &sched->progs[sched->nprogs];
     *prog = (struct prog){.sched = sched, .rank = rank};
     prog->written = mem_calloc(sched_chunks(sched, BUF_OUT), 1);
@@ -170,6 +187,11 @@ void sched_span(struct prog *prog, uint32_t n)
     for (uint32_t i = 0; infos[step->kind].writes && step->dst.buf == BUF_OUT && i < n; i++) {
         prog->written[(step->dst.chunk + i) % chunks] = 1;
     }
+}
+
+const char *sched_end_word(const struct sched *sched, uint32_t end)
+{
+    return end < sched->nranks ? "rank" : "agent";
 }
 
 uint32_t sched_chunks(const struct sched *sched, uint32_t buf)

@@ -15,7 +15,10 @@
  *
  * List order is the meaning. A step belongs to a lane (an in-order worker) and, if it sends or
  * receives, to a channel. A wire is (source, destination, channel), first in first out: the k-th
- * send meets the k-th receive; a wire belongs to one lane at each end. */
+ * send meets the k-th receive; a wire belongs to one lane at each end.
+ *
+ * Ends of wires are ranks, 0 to nranks - 1, and agents from nranks on: programs that run inside a
+ * switch, which reduces and multicasts. An agent has no input and no output, scratch alone. */
 #pragma once
 
 #include <stdbool.h>
@@ -44,7 +47,7 @@ struct step {
     bool final; /* this reduce completes its chunk: avg divides here */
     uint16_t lane;
     uint16_t channel;
-    uint32_t peer;    /* a rank; in a relative program the distance (peer - rank) mod nranks */
+    uint32_t peer;    /* an end; in a relative program the distance (peer - rank) mod nranks */
     uint32_t nchunks; /* >= 1 */
     struct ref src, src2, dst;
 };
@@ -62,17 +65,26 @@ struct prog {
 
 enum symmetry { SYM_NONE, SYM_SHIFT };
 
+/* An agent stands in the switch that `rank` reaches first: of its own node or, `across`, of the
+ * network between the nodes. */
+struct agent {
+    uint32_t rank;
+    bool across;
+};
+
 struct sched {
     char name[32]; /* the algorithm */
     const struct coll *coll;
     uint32_t nranks, root;
+    uint32_t nagents; /* 0: it runs on ranks alone */
+    struct agent *agents;
     uint32_t nchannels; /* as asked of the builder */
     uint32_t nparts;    /* parts per block: how the builder cuts */
     uint32_t nplanes;   /* scratch planes used by any program */
     bool relative;      /* one program for all: peers are distances, chunks turn with the rank */
     uint32_t nprogs;
     struct prog *progs;
-    uint32_t *prog_of; /* per rank */
+    uint32_t *prog_of; /* per end: ranks, then agents */
 };
 
 /* Life cycle. A schedule owns its programs. `nparts` is parts per block. */
@@ -80,8 +92,15 @@ struct sched *sched_new(const char *name, enum coll_id coll, uint32_t nranks, ui
                         uint32_t nparts);
 void sched_free(struct sched *sched);
 
-/* Adds an empty program; in a relative schedule there is just one, for rank 0. */
+/* Gives it agents, ends nranks .. nranks + nagents - 1, in the switch of rank 0's node: before the
+ * first program, and never where programs are relative. */
+void sched_set_agents(struct sched *sched, uint32_t nagents);
+
+/* Adds an empty program of an end; in a relative schedule there is just one, for rank 0. */
 struct prog *sched_prog(struct sched *sched, uint32_t rank);
+
+/* Where the agent stands whose program this is. */
+void sched_agent_at(struct prog *prog, uint32_t rank, bool across);
 
 /* ---- what builders call ---------------------------------------------------------------------
  * Short forms speak of chunk `c` of the OUTPUT. Reading it means "what is known of the chunk so
@@ -109,6 +128,15 @@ void sched_final(struct prog *prog);
 void sched_span(struct prog *prog, uint32_t n);
 
 /* ---- what readers call ---------------------------------------------------------------------- */
+
+/* Ranks and agents: the programs of a schedule that is not relative. */
+static inline uint32_t sched_ends(const struct sched *sched)
+{
+    return sched->nranks + sched->nagents;
+}
+
+/* "rank" or "agent". */
+const char *sched_end_word(const struct sched *sched, uint32_t end);
 
 /* Chunks of a buffer: blocks x nparts. */
 uint32_t sched_chunks(const struct sched *sched, uint32_t buf);

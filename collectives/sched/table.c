@@ -91,6 +91,11 @@ CELL(interval, word(r->interval))
 CELL(stop, word(r->stop))
 CELL(bound_time, positive(r->bound_us))
 CELL(nsamples, out_uint(r->nsamples))
+CELL(proto, word(r->proto))
+CELL(ceiling, positive(r->ceiling_GBps))
+CELL(of_ceiling, r->ceiling_GBps > 0 && r->bytes ? out_double(100 * r->busbw_GBps / r->ceiling_GBps)
+                                                 : (struct out_cell){0})
+CELL(limit, word(r->limit))
 CELL(samples,
      side->samples_us ? out_doubles(side->samples_us, side->nsamples) : (struct out_cell){0})
 
@@ -157,6 +162,13 @@ static const struct field more_fields[] = {
     {{"samples", "us", 0, 3, OUT_DOUBLES, NULL, NULL}, samples, 0},
 };
 
+static const struct field ceiling_fields[] = {
+    {{"proto", NULL, 7, 0, OUT_TEXT, NULL, NULL}, proto, TABLE_CEILING},
+    {{"ceiling", "GB/s", 8, 2, OUT_DOUBLE, NULL, NULL}, ceiling, TABLE_CEILING},
+    {{"of_ceiling", "%", 8, 1, OUT_DOUBLE, "%ceiling", NULL}, of_ceiling, TABLE_CEILING},
+    {{"limit", NULL, -1, 0, OUT_TEXT, "limited by", NULL}, limit, TABLE_CEILING},
+};
+
 enum place { OUT_OF_PLACE, IN_PLACE, EITHER };
 
 #define SECTION(fields, place)                                                                     \
@@ -172,13 +184,14 @@ static const struct section {
     SECTION(time_fields, IN_PLACE),       SECTION(how_fields, EITHER),
     SECTION(spread_fields, OUT_OF_PLACE), SECTION(spread_fields, IN_PLACE),
     SECTION(run_fields, EITHER),          SECTION(more_fields, OUT_OF_PLACE),
-    SECTION(more_fields, IN_PLACE),
+    SECTION(more_fields, IN_PLACE),       SECTION(ceiling_fields, EITHER),
 };
 
 enum { NSECTIONS = sizeof sections / sizeof *sections };
 enum {
     NCOLUMNS = sizeof call_fields / sizeof *call_fields + sizeof how_fields / sizeof *how_fields +
                sizeof run_fields / sizeof *run_fields +
+               sizeof ceiling_fields / sizeof *ceiling_fields +
                2 * (sizeof time_fields / sizeof *time_fields +
                     sizeof spread_fields / sizeof *spread_fields +
                     sizeof more_fields / sizeof *more_fields)

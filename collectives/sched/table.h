@@ -9,7 +9,9 @@
  *
  * +-% is half of the 95 % interval of the median, %bound is 100 x bound_us / p50_us. A run that
  * compares has `series` and, per placement, the ratio of what the row is compared with to the row
- * itself, with its interval, and a verdict. CSV and JSON have all columns. */
+ * itself, with its interval, and a verdict. A run that knows its network has the ceiling of busbw,
+ * the share of it that is reached (out of place) and the link that sets it. CSV and JSON have all
+ * columns. */
 #pragma once
 
 #include "base/out.h"
@@ -29,8 +31,9 @@ enum table_show {
     TABLE_WAIT = 4,
     TABLE_LAUNCH = 8,
     TABLE_TIME = 16,
-    TABLE_SURE = 32, /* how sure the median is */
-    TABLE_GPU = 64,  /* what the host sees beside the time of the device */
+    TABLE_SURE = 32,     /* how sure the median is */
+    TABLE_GPU = 64,      /* what the host sees beside the time of the device */
+    TABLE_CEILING = 128, /* how near to what the network can do, and what limits it */
 };
 
 /* A table of these columns without a place to go yet: out_add, out_meta, out_note and out_close

@@ -72,12 +72,13 @@ static void check_pair(void *ctx, const struct hazard *hazard)
         ordered = waited_for(f, to, after->lane, &release); /* implies that it was sent */
     }
     if (!ordered && !f->bad) {
-        f->bad = err_add(f->err, ERR_USAGE,
-                         "%s: rank %u: step %u (%s) and step %u (%s)%s touch the same chunk in no "
-                         "fixed order",
-                         f->linked->sched->name, f->prog->rank, hazard->before,
-                         step_info(before->kind)->name, hazard->after, step_info(after->kind)->name,
-                         hazard->across ? " of the next pass" : "");
+        f->bad =
+            err_add(f->err, ERR_USAGE,
+                    "%s: %s %u: step %u (%s) and step %u (%s)%s touch the same chunk in no "
+                    "fixed order",
+                    f->linked->sched->name, sched_end_word(f->linked->sched, f->prog->rank),
+                    f->prog->rank, hazard->before, step_info(before->kind)->name, hazard->after,
+                    step_info(after->kind)->name, hazard->across ? " of the next pass" : "");
     }
 }
 

@@ -125,28 +125,27 @@ enum graph_near graph_near(const struct graph *graph, uint32_t a, uint32_t b)
     }
 }
 
-/* NVLinks from `a` to `b`, or to a switch that `b` has links to as well. */
-static uint32_t links_towards(const struct graph *graph, uint32_t a, uint32_t b)
-{
-    uint32_t sum = 0;
-    for (size_t i = 0; i < graph->nlinks; i++) {
-        const struct graph_link *link = &graph->links[i];
-        if (link->via != GRAPH_NVLINK || (link->a != a && link->b != a)) continue;
-        uint32_t other = link->a == a ? link->b : link->a;
-        bool shared = other == b;
-        for (size_t k = 0; !shared && k < graph->nlinks; k++) {
-            const struct graph_link *more = &graph->links[k];
-            shared = more->via == GRAPH_NVLINK && graph->nodes[other].kind == GRAPH_NVSWITCH &&
-                     ((more->a == b && more->b == other) || (more->b == b && more->a == other));
-        }
-        sum += shared ? link->count : 0;
-    }
-    return sum;
-}
-
 uint32_t graph_nvlinks(const struct graph *graph, uint32_t a, uint32_t b)
 {
-    uint32_t there = links_towards(graph, a, b), back = links_towards(graph, b, a);
+    unsigned char *linked = mem_calloc(graph->nnodes, 1); /* switches: 1 to a, 2 to b */
+    uint32_t there = 0, back = 0;
+    for (size_t i = 0; i < graph->nlinks; i++) {
+        const struct graph_link *link = &graph->links[i];
+        if (link->via != GRAPH_NVLINK) continue;
+        linked[link->a] |= (unsigned char)((link->b == a) | (link->b == b) << 1);
+        linked[link->b] |= (unsigned char)((link->a == a) | (link->a == b) << 1);
+    }
+    for (size_t i = 0; i < graph->nlinks; i++) {
+        const struct graph_link *link = &graph->links[i];
+        if (link->via != GRAPH_NVLINK) continue;
+        for (int end = 0; end < 2; end++) {
+            uint32_t gpu = end ? link->a : link->b, other = end ? link->b : link->a;
+            bool shared = graph->nodes[other].kind == GRAPH_NVSWITCH && linked[other] == 3;
+            if (gpu == a && (shared || other == b)) there += link->count;
+            if (gpu == b && (shared || other == a)) back += link->count;
+        }
+    }
+    free(linked);
     return there < back ? there : back;
 }
 

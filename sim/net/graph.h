@@ -115,8 +115,15 @@ void graph_write(const struct graph *graph, FILE *to);
 void graph_dot(const struct graph *graph, FILE *to);
 
 /* Reads a file, whose form is found out: the own form, a table of nvidia-smi, NCCL's XML. 0, or -1
- * with all faults (ERR_USAGE) and an empty graph. */
+ * with all faults (ERR_USAGE) and an empty graph. graph_parse reads one that is in memory, ended by
+ * a 0 behind its bytes. */
 int graph_read(struct graph *graph, const char *path, struct err *err);
+int graph_parse(struct graph *graph, const char *path, const char *text, size_t bytes,
+                struct err *err);
+
+/* The bytes of a file, or of stdin for "-", with a 0 behind them; freed by the caller. NULL with a
+ * sentence (ERR_USAGE) if it cannot be read or has more than 16 MiB. */
+char *graph_text(const char *path, size_t *bytes, struct err *err);
 
 const char *graph_kind_name(enum graph_kind kind); /* as in files: "gpu" */
 const char *graph_via_name(enum graph_via via);    /* "nvlink" */

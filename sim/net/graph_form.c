@@ -275,8 +275,7 @@ static int read_json(struct graph *graph, const char *path, const char *text, si
     return bad ? -1 : 0;
 }
 
-/* The whole file, ended by 0; NULL with the sentence. */
-static char *read_file(const char *path, size_t *bytes, struct err *err)
+char *graph_text(const char *path, size_t *bytes, struct err *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     char *text = mem_calloc(1, 1);
@@ -300,26 +299,34 @@ static char *read_file(const char *path, size_t *bytes, struct err *err)
     return NULL;
 }
 
-int graph_read(struct graph *graph, const char *path, struct err *err)
+int graph_parse(struct graph *graph, const char *path, const char *text, size_t bytes,
+                struct err *err)
 {
     static const struct {
         bool (*is)(const char *text, size_t bytes);
         int (*read)(struct graph *graph, const char *path, const char *text, size_t bytes,
                     struct err *err);
     } forms[] = {{nccl_xml_is, nccl_xml_read}, {smi_is, smi_read}};
-    size_t bytes, form = 0;
+    size_t form = 0;
     *graph = (struct graph){0};
-    char *text = read_file(path, &bytes, err);
-    if (!text) return -1;
     while (form < sizeof forms / sizeof *forms && !forms[form].is(text, bytes))
         form++;
     bool known = form < sizeof forms / sizeof *forms;
     int bad = known ? forms[form].read(graph, path, text, bytes, err)
                     : read_json(graph, path, text, bytes, err);
-    free(text);
     if (!bad) bad = graph_check(graph, path, err);
     if (bad) graph_release(graph);
     return bad ? -1 : 0;
+}
+
+int graph_read(struct graph *graph, const char *path, struct err *err)
+{
+    size_t bytes;
+    *graph = (struct graph){0};
+    char *text = graph_text(path, &bytes, err);
+    int bad = text ? graph_parse(graph, path, text, bytes, err) : -1;
+    free(text);
+    return bad;
 }
 
 /* ---- a picture ---- */

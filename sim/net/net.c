@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Lanes, groups and messages of a linked program over shared links: see net.h. Everything happens
+ * Lanes, groups and messages of linked programs over shared links: see net.h. Everything happens
  * in one loop over the event queue; a lane that cannot go on stands in the list of the one wire or
  * lane it waits for, so an event costs only what it sets free. */
 #include "net/net.h"
@@ -8,21 +8,32 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "net/fold.h"
 #include "net/share.h"
 #include "sched/layout.h"
 #include "sched/pairs.h"
 
-enum event_kind { EV_FLOW, EV_ARRIVE, EV_GROUP }; /* id: wire, wire, lane */
+/* id: flow = wire, bucket, wire, lane, job */
+enum event_kind { EV_FLOW, EV_BUCKET, EV_ARRIVE, EV_GROUP, EV_JOB };
 
 #define NONE UINT32_MAX
 
 /* One in-order worker of one rank. `pos` is the first record of the group it is at. */
 struct lane {
-    uint32_t rank, first, end, pos;
+    const struct lprog *prog;
+    const uint32_t *wires; /* of its rank: number by index in the program */
+    uint32_t job, rank, first, end, pos;
+    uint32_t next;    /* in the list it stands in: of waiters, or of ready lanes */
+    uint32_t waiters; /* lanes that wait for this one */
+    uint32_t hands;   /* of its rank, in net.hands; NONE: it needs none */
     uint64_t pass;
     ps_t came_ps, begin_ps; /* of the group it is at: when it came there, and began */
-    uint32_t next;          /* in the list it stands in: of waiters, or of ready lanes */
-    uint32_t waiters;       /* lanes that wait for this one */
+};
+
+/* The processor of a rank (struct net_hands). */
+struct hands {
+    bool busy;
+    uint32_t waiters; /* lanes that wait for it */
 };
 
 /* Posted and not yet on the link: first in, first out per wire. */
@@ -31,59 +42,81 @@ struct message {
     uint32_t next;
 };
 
-/* A wire of two ranks; it has one flow, whose number is the wire's. */
+/* A wire of two ranks of a job; it has one flow, whose number is the wire's. */
 struct wire {
-    uint32_t src, dst;
+    uint32_t src, dst; /* ranks of the job */
+    uint32_t job;
     uint16_t channel;
     uint8_t mode;
-    uint64_t posted, arrived, released; /* messages */
-    uint64_t sent_bytes, taken_bytes;
+    bool local;          /* passes no link */
     uint32_t head, tail; /* messages, NONE when empty; the head is flowing */
     uint32_t waiters;    /* lanes that wait for an arrival or a release */
+    uint32_t nmsgs;      /* per pass */
+    ps_t latency_ps, overhead_ps;
+    double stretch;
+    uint64_t posted, arrived, released; /* messages */
+    uint64_t sent_bytes, taken_bytes;
 };
 
-struct net {
+/* A schedule in the run. Ends are ranks, then agents; folded, the ranks of one class each. */
+struct job {
     const struct linked *linked;
     const struct sched *sched;
     const struct net_args *args;
-    struct layout layouts[3]; /* of input, output, scratch planes */
-    size_t **offsets[2];      /* of input and output, per rank, of uneven blocks; else NULL */
+    const struct net_job *asked;
+    uint32_t ends, nlanes, left; /* left: lanes that are not done */
+    uint32_t before;             /* jobs that it still waits for */
+    struct layout layouts[3];    /* of input, output, scratch planes */
+    size_t **offsets[2];         /* of input and output, per rank, of uneven blocks; else NULL */
+    bool even;                   /* all chunks have `chunk_bytes` */
+    bool timed;                  /* groups can take time */
+    size_t chunk_bytes;
     uint64_t passes;
-    ps_t now_ps;
-    struct queue queue;
-    struct share share;
-    uint32_t *lane_base; /* per rank, nranks + 1: its first lane */
-    struct lane *lanes;
-    uint32_t *wire_base; /* per rank, nranks + 1: its first entry of wire_of */
-    uint32_t *wire_of;   /* wire by (rank, index in its program) */
-    struct wire *wires;
-    uint32_t nwires, wires_cap;
-    uint32_t *paths; /* two links per wire */
-    struct message *messages;
-    uint32_t nmessages, messages_cap, free_messages;
-    uint32_t ready_head, ready_tail; /* lanes to look at */
+    uint32_t *lane_base; /* per end, ends + 1: its first lane, in net.lanes */
+    uint32_t *wire_base; /* per end, ends + 1: its first entry of wire_of */
+    uint32_t *wire_of;   /* wire by (end, index in its program) */
+    uint32_t first_wire, end_wire;
     size_t log_cap;
     struct net_result result;
 };
 
-static const struct lprog *prog_of(const struct net *net, uint32_t rank)
-{
-    return &net->linked->progs[net->sched->relative ? 0 : net->sched->prog_of[rank]];
-}
+struct net {
+    const struct network *network;
+    struct job *jobs;
+    uint32_t njobs;
+    uint32_t *after_base, *after; /* per job, njobs + 1: the jobs that wait for it */
+    struct fold fold;             /* of the only job */
+    ps_t now_ps, end_ps;
+    uint64_t events, trace;
+    struct queue queue;
+    struct share share;
+    struct lane *lanes;
+    uint32_t nlanes;
+    struct hands *hands; /* per rank of the network */
+    struct wire *wires;
+    uint32_t nwires, wires_cap;
+    struct message *messages;
+    uint32_t nmessages, messages_cap, free_messages;
+    uint32_t ready_head, ready_tail; /* lanes to look at */
+};
 
-static struct wire *wire_at(struct net *net, uint32_t rank, uint32_t index)
+static const struct lprog *prog_of(const struct job *job, uint32_t end)
 {
-    return &net->wires[net->wire_of[net->wire_base[rank] + index]];
+    return &job->linked->progs[job->sched->relative ? 0 : job->sched->prog_of[end]];
 }
 
 /* Bytes that a pass handles of `nchunks` chunks from `chunk` on, as a step of `rank` names them. */
-static uint64_t slice_bytes(const struct net *net, uint32_t rank, uint32_t buf, uint32_t chunk,
+static uint64_t slice_bytes(const struct job *job, uint32_t rank, uint32_t buf, uint32_t chunk,
                             uint32_t nchunks, uint64_t pass)
 {
-    struct layout layout = net->layouts[buf < BUF_SCRATCH ? buf : BUF_SCRATCH];
-    if (buf < BUF_SCRATCH && net->offsets[buf]) layout.offsets = net->offsets[buf][rank];
+    struct layout layout = job->layouts[buf < BUF_SCRATCH ? buf : BUF_SCRATCH];
+    if (job->even) {
+        struct range whole = {0, job->chunk_bytes};
+        return nchunks * range_slice(whole, layout.slice_bytes, pass).len;
+    }
+    if (buf < BUF_SCRATCH && job->offsets[buf]) layout.offsets = job->offsets[buf][rank];
     uint32_t total = layout.nblocks * layout.nparts;
-    struct ref ref = sched_ref(net->sched, rank, (struct ref){buf, chunk});
+    struct ref ref = sched_ref(job->sched, rank, (struct ref){buf, chunk});
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < nchunks; i++) {
         uint32_t c = (uint32_t)(((uint64_t)ref.chunk + i) % total);
@@ -126,8 +159,7 @@ static void drained(struct net *net, uint32_t number)
     wire->head = net->messages[head].next;
     net->messages[head].next = net->free_messages;
     net->free_messages = head;
-    ps_t latency = wire->src == wire->dst ? 0 : net->args->alpha_ps;
-    queue_put(&net->queue, ps_add(net->now_ps, (double)latency), EV_ARRIVE, number);
+    queue_put(&net->queue, ps_sum(net->now_ps, wire->latency_ps), EV_ARRIVE, number);
 }
 
 /* Lets the head of the line flow; messages that need no link are through at once. */
@@ -136,18 +168,18 @@ static void start_head(struct net *net, uint32_t number)
     struct wire *wire = &net->wires[number];
     while (wire->head != NONE) {
         uint64_t bytes = net->messages[wire->head].bytes;
-        if (bytes > 0 && wire->src != wire->dst) {
-            share_start(&net->share, net->now_ps, number, bytes);
+        if (bytes > 0 && !wire->local) {
+            share_start(&net->share, net->now_ps, number, (double)bytes * wire->stretch);
             return;
         }
         drained(net, number);
     }
 }
 
-static void log_message(struct net *net, const struct wire *wire, uint64_t bytes)
+static void log_message(struct job *job, const struct wire *wire, uint64_t bytes)
 {
-    struct net_result *result = &net->result;
-    MEM_GROW(result->log, result->nlog, net->log_cap);
+    struct net_result *result = &job->result;
+    MEM_GROW(result->log, result->nlog, job->log_cap);
     result->log[result->nlog++] = (struct msg_log){.src = wire->src,
                                                    .dst = wire->dst,
                                                    .channel = wire->channel,
@@ -155,7 +187,7 @@ static void log_message(struct net *net, const struct wire *wire, uint64_t bytes
                                                    .bytes = bytes};
 }
 
-static void post(struct net *net, uint32_t number, uint64_t bytes)
+static void post(struct net *net, struct job *job, uint32_t number, uint64_t bytes)
 {
     struct wire *wire = &net->wires[number];
     uint32_t message = net->free_messages;
@@ -173,24 +205,22 @@ static void post(struct net *net, uint32_t number, uint64_t bytes)
         net->messages[wire->tail].next = message;
     }
     wire->tail = message;
-    if (net->args->keep_log) {
-        log_message(net, wire, bytes);
+    if (job->args->keep_log) {
+        log_message(job, wire, bytes);
     }
     wire->posted++;
     wire->sent_bytes += bytes;
-    net->result.messages++;
-    net->result.bytes += bytes;
     if (idle) {
         start_head(net, number);
     }
 }
 
-static void release(struct net *net, struct wire *wire, uint64_t bytes)
+static void release(struct net *net, struct job *job, struct wire *wire, uint64_t bytes)
 {
     wire->released++;
     wire->taken_bytes += bytes;
-    if (wire->mode == WIRE_PULL) {
-        net->result.finish_ps[wire->src] = net->now_ps;
+    if (wire->mode == WIRE_PULL && wire->src < job->sched->nranks) {
+        job->result.finish_ps[wire->src] = net->now_ps;
     }
     wake(net, &wire->waiters);
 }
@@ -212,13 +242,13 @@ static struct block wait_block(struct net *net, const struct lane *lane, const s
     }
     uint64_t pass = lane->pass - wait->distance;
     if (wait->kind == LWAIT_LANE) {
-        struct lane *other = &net->lanes[net->lane_base[lane->rank] + wait->index];
+        struct lane *other = &net->lanes[net->jobs[lane->job].lane_base[lane->rank] + wait->index];
         bool done = other->pass > pass || (other->pass == pass && other->pos > wait->number);
         return done ? (struct block){0}
                     : (struct block){&other->waiters, "the end of record", wait->number, NULL};
     }
-    struct wire *wire = wire_at(net, lane->rank, wait->index);
-    uint64_t number = pass * prog_of(net, lane->rank)->wires[wait->index].nmsgs + wait->number;
+    struct wire *wire = &net->wires[lane->wires[wait->index]];
+    uint64_t number = pass * wire->nmsgs + wait->number;
     return number < wire->released
                ? (struct block){0}
                : (struct block){&wire->waiters, "the release of message", number, wire};
@@ -230,15 +260,14 @@ static struct block step_block(struct net *net, const struct lane *lane, const s
     if (!info->sends && !info->receives) {
         return (struct block){0};
     }
-    struct wire *wire = wire_at(net, lane->rank, step->wire);
-    uint64_t nmsgs = prog_of(net, lane->rank)->wires[step->wire].nmsgs;
-    uint64_t number = lane->pass * nmsgs + step->msg;
+    struct wire *wire = &net->wires[lane->wires[step->wire]];
+    uint64_t number = lane->pass * wire->nmsgs + step->msg;
     if (info->receives) {
         return number < wire->arrived
                    ? (struct block){0}
                    : (struct block){&wire->waiters, "the arrival of message", number, wire};
     }
-    return number < wire->released + net->args->slots
+    return number < wire->released + net->jobs[lane->job].args->slots
                ? (struct block){0}
                : (struct block){&wire->waiters, "room for message", number, wire};
 }
@@ -246,7 +275,7 @@ static struct block step_block(struct net *net, const struct lane *lane, const s
 /* The first thing that the lane's group still waits for. */
 static struct block group_block(struct net *net, const struct lane *lane)
 {
-    const struct lprog *prog = prog_of(net, lane->rank);
+    const struct lprog *prog = lane->prog;
     const struct lstep *first = &prog->steps[lane->pos];
     struct block block = {0};
     for (uint32_t i = 0; i < first->nwaits && !block.waiters; i++) {
@@ -259,88 +288,147 @@ static struct block group_block(struct net *net, const struct lane *lane)
     return block;
 }
 
+/* Bytes that a record reads and writes: `first` if its group starts with it. */
+struct touched {
+    double buffers, slots; /* in units of its own bytes */
+};
+
+static struct touched touched_by(const struct net *net, const struct lane *lane,
+                                 const struct lstep *step, bool first)
+{
+    const struct step_info *info = step_info(step->kind);
+    bool stores = info->writes && !(step->flags & LS_NOSTORE);
+    double reads = (info->reads_src && !(step->flags & LS_ACC)) + info->reads_src2;
+    if (!info->sends && !info->receives) return (struct touched){reads + stores, 0};
+    uint8_t mode = net->wires[lane->wires[step->wire]].mode;
+    if (info->sends) { /* behind other records it sends their value */
+        if (mode == WIRE_PULL) return (struct touched){0, 0};
+        return mode == WIRE_PUSH ? (struct touched){first + 1, 0} : (struct touched){first, 1};
+    }
+    if (mode == WIRE_PUSH && !info->reduces) return (struct touched){0, 0};
+    bool slot = mode == WIRE_STAGED || mode == WIRE_LL;
+    return (struct touched){reads + stores + !slot, slot};
+}
+
+/* Time the rank's hands take for the lane's group, in picoseconds. */
+static double hands_time(const struct net *net, const struct lane *lane)
+{
+    const struct job *job = &net->jobs[lane->job];
+    const struct net_hands *hands = job->args->hands;
+    uint32_t last = group_last(lane->prog, lane->pos);
+    double time = 0;
+    for (uint32_t i = lane->pos; i <= last; i++) {
+        const struct lstep *step = &lane->prog->steps[i];
+        bool sends = step_info(step->kind)->sends;
+        struct touched touched = touched_by(net, lane, step, i == lane->pos);
+        uint64_t bytes = slice_bytes(job, lane->rank, sends ? step->src_buf : step->dst_buf,
+                                     sends ? step->src : step->dst, step->nchunks, lane->pass);
+        time += (double)bytes * 1e12 *
+                (touched.buffers / hands->buffer_Bps + touched.slots / hands->slot_Bps);
+        if (sends) time += (double)net->wires[lane->wires[step->wire]].overhead_ps;
+    }
+    return time;
+}
+
 /* Time the lane is busy with its group, in picoseconds. */
 static double group_time(const struct net *net, const struct lane *lane)
 {
-    const struct net_args *args = net->args;
-    const struct lprog *prog = prog_of(net, lane->rank);
-    uint32_t last = group_last(prog, lane->pos);
-    double time = 0;
-    for (uint32_t i = lane->pos; i <= last; i++) {
-        const struct lstep *step = &prog->steps[i];
+    const struct job *job = &net->jobs[lane->job];
+    double gamma = job->args->gamma_Bps, time = 0;
+    if (lane->hands != NONE) return hands_time(net, lane);
+    uint32_t last = group_last(lane->prog, lane->pos);
+    for (uint32_t i = lane->pos; job->timed && i <= last; i++) {
+        const struct lstep *step = &lane->prog->steps[i];
         const struct step_info *info = step_info(step->kind);
         if (info->sends) {
-            time += (double)args->overhead_ps;
-        } else if (args->gamma_Bps > 0 && (info->reduces || step->kind == STEP_COPY)) {
+            time += (double)net->wires[lane->wires[step->wire]].overhead_ps;
+        } else if (gamma > 0 && (info->reduces || step->kind == STEP_COPY)) {
             uint64_t bytes =
-                slice_bytes(net, lane->rank, step->dst_buf, step->dst, step->nchunks, lane->pass);
-            time += (double)bytes / args->gamma_Bps * 1e12;
+                slice_bytes(job, lane->rank, step->dst_buf, step->dst, step->nchunks, lane->pass);
+            time += (double)bytes / gamma * 1e12;
         }
     }
     return time;
 }
 
 /* Record `r` of the lane's group, which ends now. */
-static void add_step(struct net *net, const struct lane *lane, uint32_t r)
+static void add_step(struct net *net, struct job *job, const struct lane *lane, uint32_t r)
 {
-    const struct lprog *prog = prog_of(net, lane->rank);
+    const struct lprog *prog = lane->prog;
     const struct lstep *step = &prog->steps[r];
     const struct step_info *info = step_info(step->kind);
     struct ref ref = info->sends ? (struct ref){step->src_buf, step->src}
                                  : (struct ref){step->dst_buf, step->dst};
     struct trace_event event = {
         .rank = lane->rank,
-        .lane = (uint32_t)(lane - net->lanes) - net->lane_base[lane->rank],
+        .lane = (uint32_t)(lane - net->lanes) - job->lane_base[lane->rank],
         .step = prog->source[r],
         .record = r,
         .group = lane->pos,
         .kind = step->kind,
-        .chunk = sched_ref(net->sched, lane->rank, ref).chunk,
+        .chunk = sched_ref(job->sched, lane->rank, ref).chunk,
         .nchunks = step->nchunks,
         .pass = lane->pass,
-        .bytes = slice_bytes(net, lane->rank, ref.buf, ref.chunk, step->nchunks, lane->pass),
+        .bytes = slice_bytes(job, lane->rank, ref.buf, ref.chunk, step->nchunks, lane->pass),
         .came = lane->came_ps,
         .begin = lane->begin_ps,
         .end = net->now_ps,
     };
     if (info->sends || info->receives) {
-        const struct wire *wire = wire_at(net, lane->rank, step->wire);
+        const struct wire *wire = &net->wires[lane->wires[step->wire]];
         event.peer = info->sends ? wire->dst : wire->src;
         event.channel = wire->channel;
-        event.number = lane->pass * prog->wires[step->wire].nmsgs + step->msg;
+        event.number = lane->pass * wire->nmsgs + step->msg;
     }
-    trace_add(&net->result.steps, &event);
+    trace_add(&job->result.steps, &event);
+}
+
+/* A lane of the job is done, or it has none: the last one starts the jobs that wait for it. */
+static void end_job(struct net *net, struct job *job)
+{
+    uint32_t number = (uint32_t)(job - net->jobs);
+    for (uint32_t i = net->after_base[number]; i < net->after_base[number + 1]; i++) {
+        struct job *next = &net->jobs[net->after[i]];
+        if (--next->before == 0) {
+            queue_put(&net->queue, ps_sum(net->now_ps, next->asked->start_ps), EV_JOB,
+                      net->after[i]);
+        }
+    }
 }
 
 /* Posts what the group sends, releases what it received, and goes on to the next group. */
 static void end_group(struct net *net, uint32_t number)
 {
     struct lane *lane = &net->lanes[number];
-    const struct lprog *prog = prog_of(net, lane->rank);
+    struct job *job = &net->jobs[lane->job];
+    const struct lprog *prog = lane->prog;
     uint32_t last = group_last(prog, lane->pos);
     for (uint32_t i = lane->pos; i <= last; i++) {
         const struct lstep *step = &prog->steps[i];
         const struct step_info *info = step_info(step->kind);
         if (info->sends) {
-            uint32_t wire = net->wire_of[net->wire_base[lane->rank] + step->wire];
-            post(net, wire,
-                 slice_bytes(net, lane->rank, step->src_buf, step->src, step->nchunks, lane->pass));
+            post(net, job, lane->wires[step->wire],
+                 slice_bytes(job, lane->rank, step->src_buf, step->src, step->nchunks, lane->pass));
         } else if (info->receives) {
             release(
-                net, wire_at(net, lane->rank, step->wire),
-                slice_bytes(net, lane->rank, step->dst_buf, step->dst, step->nchunks, lane->pass));
+                net, job, &net->wires[lane->wires[step->wire]],
+                slice_bytes(job, lane->rank, step->dst_buf, step->dst, step->nchunks, lane->pass));
         }
     }
-    for (uint32_t i = lane->pos; net->args->keep_steps && i <= last; i++) {
-        add_step(net, lane, i);
+    for (uint32_t i = lane->pos; job->args->keep_steps && i <= last; i++) {
+        add_step(net, job, lane, i);
     }
     lane->came_ps = net->now_ps;
     lane->pos = last + 1;
+    if (lane->rank < job->sched->nranks) {
+        job->result.finish_ps[lane->rank] = net->now_ps;
+    }
     if (lane->pos == lane->end) {
         lane->pos = lane->first;
-        lane->pass++;
+        if (++lane->pass == job->passes && --job->left == 0) {
+            end_job(net, job);
+        }
     }
-    net->result.finish_ps[lane->rank] = net->now_ps;
     wake(net, &lane->waiters);
 }
 
@@ -348,21 +436,56 @@ static void end_group(struct net *net, uint32_t number)
 static void advance(struct net *net, uint32_t number)
 {
     struct lane *lane = &net->lanes[number];
-    while (lane->pass < net->passes) {
+    uint64_t passes = net->jobs[lane->job].passes;
+    while (lane->pass < passes) {
         struct block block = group_block(net, lane);
         if (block.waiters) {
             lane->next = *block.waiters;
             *block.waiters = number;
             return;
         }
+        struct hands *hands = lane->hands == NONE ? NULL : &net->hands[lane->hands];
+        if (hands && hands->busy) {
+            lane->next = hands->waiters;
+            hands->waiters = number;
+            return;
+        }
         lane->begin_ps = net->now_ps;
         double time = group_time(net, lane);
         if (time > 0) {
+            if (hands) hands->busy = true;
             queue_put(&net->queue, ps_add(net->now_ps, time), EV_GROUP, number);
             return;
         }
         end_group(net, number);
     }
+}
+
+static void start_job(struct net *net, struct job *job)
+{
+    job->result.start_ps = net->now_ps;
+    uint32_t first = job->lane_base[0];
+    for (uint32_t r = 0; r < job->sched->nranks; r++) {
+        job->result.finish_ps[r] = net->now_ps;
+    }
+    for (uint32_t i = first; i < first + job->nlanes; i++) {
+        struct lane *lane = &net->lanes[i];
+        lane->came_ps = net->now_ps;
+        if (lane->pass < job->passes) {
+            make_ready(net, i);
+        }
+    }
+    if (job->left == 0) {
+        end_job(net, job);
+    }
+}
+
+/* The rank's next group can begin, of whichever lane. */
+static void free_hands(struct net *net, const struct lane *lane)
+{
+    if (lane->hands == NONE) return;
+    net->hands[lane->hands].busy = false;
+    wake(net, &net->hands[lane->hands].waiters);
 }
 
 static void run_ready(struct net *net)
@@ -380,11 +503,13 @@ static void dispatch(struct net *net, const struct event *event)
 {
     switch ((enum event_kind)event->kind) {
     case EV_FLOW:
-        if (share_end(&net->share, event->time_ps, event->id)) {
-            drained(net, event->id);
-            start_head(net, event->id);
-        }
-        break;
+        share_end(&net->share, event->id);
+        drained(net, event->id);
+        start_head(net, event->id);
+        return;
+    case EV_BUCKET:
+        share_empty(&net->share, event->time_ps, event->id);
+        return;
     case EV_ARRIVE:
         net->wires[event->id].arrived++;
         wake(net, &net->wires[event->id].waiters);
@@ -392,6 +517,10 @@ static void dispatch(struct net *net, const struct event *event)
     case EV_GROUP:
         end_group(net, event->id);
         make_ready(net, event->id);
+        free_hands(net, &net->lanes[event->id]);
+        break;
+    case EV_JOB:
+        start_job(net, &net->jobs[event->id]);
         break;
     }
     run_ready(net);
@@ -405,9 +534,12 @@ static uint64_t hash(uint64_t h, uint64_t word)
 
 static int loop(struct net *net, struct err *err)
 {
-    run_ready(net);
-    share_settle(&net->share, 0);
     struct event event;
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        if (net->jobs[j].before == 0) {
+            queue_put(&net->queue, net->jobs[j].asked->start_ps, EV_JOB, j);
+        }
+    }
     while (queue_take(&net->queue, &event)) {
         if (event.time_ps == PS_NEVER) {
             return err_add(err, ERR_USAGE,
@@ -415,9 +547,9 @@ static int loop(struct net *net, struct err *err)
                            "latency smaller, or the bandwidth higher");
         }
         net->now_ps = event.time_ps;
-        net->result.events++;
-        net->result.trace = hash(net->result.trace, event.time_ps);
-        net->result.trace = hash(net->result.trace, (uint64_t)event.kind << 32 | event.id);
+        net->events++;
+        net->trace = hash(net->trace, event.time_ps);
+        net->trace = hash(net->trace, (uint64_t)event.kind << 32 | event.id);
         dispatch(net, &event);
         if (queue_time(&net->queue) > net->now_ps) { /* all of this instant is in */
             share_settle(&net->share, net->now_ps);
@@ -430,9 +562,9 @@ static int loop(struct net *net, struct err *err)
 
 static int check_finished(struct net *net, struct err *err)
 {
-    uint32_t total = net->lane_base[net->sched->nranks], unfinished = 0, first = NONE;
-    for (uint32_t i = 0; i < total; i++) {
-        if (net->lanes[i].pass < net->passes) {
+    uint32_t unfinished = 0, first = NONE;
+    for (uint32_t i = 0; i < net->nlanes; i++) {
+        if (net->lanes[i].pass < net->jobs[net->lanes[i].job].passes) {
             first = first == NONE ? i : first;
             unfinished++;
         }
@@ -441,32 +573,38 @@ static int check_finished(struct net *net, struct err *err)
         return 0;
     }
     struct lane *lane = &net->lanes[first];
-    const struct lprog *prog = prog_of(net, lane->rank);
+    const struct job *job = &net->jobs[lane->job];
     struct block block = group_block(net, lane);
-    char wire[96] = "";
+    char wire[96] = "", which[24] = "";
     if (block.wire) {
         snprintf(wire, sizeof wire, " on the wire %u -> %u channel %u", block.wire->src,
                  block.wire->dst, block.wire->channel);
     }
+    if (net->njobs > 1) {
+        snprintf(which, sizeof which, "job %u ", lane->job);
+    }
     return err_add(err, ERR_FAILED,
-                   "deadlock: %u of %u lanes cannot go on; first rank %u lane %u at step %u (%s) "
+                   "deadlock: %u of %u lanes cannot go on; first %s%s %u lane %u at step %u (%s) "
                    "of pass %llu, which waits for %s %llu%s; wires have room for %u message(s)",
-                   unfinished, total, lane->rank, first - net->lane_base[lane->rank],
-                   prog->source[lane->pos], step_info(prog->steps[lane->pos].kind)->name,
+                   unfinished, net->nlanes, which, sched_end_word(job->sched, lane->rank),
+                   lane->rank, first - job->lane_base[lane->rank], lane->prog->source[lane->pos],
+                   step_info(lane->prog->steps[lane->pos].kind)->name,
                    (unsigned long long)lane->pass, block.what, (unsigned long long)block.number,
-                   wire, net->args->slots);
+                   wire, job->args->slots);
 }
 
 static int check_bytes(const struct net *net, struct err *err)
 {
     for (uint32_t i = 0; i < net->nwires; i++) {
         const struct wire *wire = &net->wires[i];
+        const struct job *job = &net->jobs[wire->job];
         if (wire->posted != wire->released || wire->sent_bytes != wire->taken_bytes) {
             return err_add(err, ERR_FAILED,
-                           "rank %u sent %llu messages, %llu bytes, to rank %u on channel %u, "
+                           "%s %u sent %llu messages, %llu bytes, to %s %u on channel %u, "
                            "which took %llu messages, %llu bytes",
-                           wire->src, (unsigned long long)wire->posted,
-                           (unsigned long long)wire->sent_bytes, wire->dst, wire->channel,
+                           sched_end_word(job->sched, wire->src), wire->src,
+                           (unsigned long long)wire->posted, (unsigned long long)wire->sent_bytes,
+                           sched_end_word(job->sched, wire->dst), wire->dst, wire->channel,
                            (unsigned long long)wire->released,
                            (unsigned long long)wire->taken_bytes);
         }
@@ -474,151 +612,260 @@ static int check_bytes(const struct net *net, struct err *err)
     return 0;
 }
 
-/* No link can carry more than its capacity allows in the time; a transfer's end is rounded to a
- * picosecond. */
-static int check_physics(const struct net *net, struct err *err)
+/* The network's link that a link of the engine is: itself, or one of its class. */
+static uint32_t real_link(const struct net *net, uint32_t link)
 {
-    for (uint32_t i = 0; i < net->share.nlinks; i++) {
-        const struct link *link = &net->share.links[i];
-        double least_ps = (double)link->bytes / link->capacity;
-        double had_ps = (double)net->result.total_ps;
-        if (least_ps > had_ps * (1 + 1e-9) + (double)link->ends) {
-            return err_add(err, ERR_FAILED,
-                           "the link %s rank %u carried %llu bytes in %.0f ps, which takes at "
-                           "least %.0f ps",
-                           i % 2 ? "to" : "from", i / 2, (unsigned long long)link->bytes, had_ps,
-                           least_ps);
+    return net->fold.class_of ? net->fold.link[link] : link;
+}
+
+/* Most bytes that a link can carry in a time: a bucket gives its tokens on top, once. */
+static double most_bytes(const struct net_link *link, double time_ps)
+{
+    double sustained = link->capacity_Bps * time_ps / 1e12;
+    if (link->peak_Bps <= 0) {
+        return sustained;
+    }
+    double peak = link->peak_Bps * time_ps / 1e12;
+    return peak < sustained + link->bucket_bytes ? peak : sustained + link->bucket_bytes;
+}
+
+/* Adds what wires carried over each link of the engine: stretched bytes, and messages if asked. */
+static void add_carried(const struct net *net, uint32_t first, uint32_t end, double *bytes,
+                        double *messages)
+{
+    for (uint32_t w = first; w < end; w++) {
+        const struct flow *flow = &net->share.flows[w];
+        for (uint32_t h = flow->hop; h < flow->hop + flow->nhops; h++) {
+            const struct hop *hop = &net->share.hops[h];
+            const struct wire *wire = &net->wires[w];
+            bytes[hop->link] += (double)wire->sent_bytes * wire->stretch * hop->times;
+            if (messages) messages[hop->link] += (double)wire->posted * hop->times;
         }
     }
-    return 0;
+}
+
+/* No link can carry more than its capacity allows in the time; a transfer can end 1.5 ps early, by
+ * rounding and together with another. */
+static int check_physics(const struct net *net, struct err *err)
+{
+    double *bytes = mem_calloc(net->share.nlinks, sizeof *bytes);
+    double *messages = mem_calloc(net->share.nlinks, sizeof *messages);
+    add_carried(net, 0, net->nwires, bytes, messages);
+    int bad = 0;
+    for (uint32_t i = 0; i < net->share.nlinks && !bad; i++) {
+        struct net_link link = network_link(net->network, real_link(net, i));
+        double had_ps = (double)net->end_ps;
+        double most = most_bytes(&link, had_ps * (1 + 1e-9) + 1.5 * messages[i]);
+        if (bytes[i] > most * (1 + 1e-9)) {
+            char *name = network_link_name(net->network, real_link(net, i));
+            bad = err_add(err, ERR_FAILED,
+                          "the link %s carried %.0f bytes in %.0f ps, in which it can carry %.0f",
+                          name, bytes[i], had_ps, most);
+            free(name);
+        }
+    }
+    free(bytes);
+    free(messages);
+    return bad;
 }
 
 /* ---- life cycle ---- */
 
-static void build_lanes(struct net *net)
+/* The network's end for a rank or an agent of the job; NONE for an agent: no switch reduces there.
+ */
+static uint32_t network_end(const struct network *network, const struct net_job *job, uint32_t end)
 {
-    uint32_t n = net->sched->nranks, count = 0;
-    net->lane_base = mem_calloc((size_t)n + 1, sizeof *net->lane_base);
-    for (uint32_t r = 0; r < n; r++) {
-        net->lane_base[r + 1] = net->lane_base[r] + prog_of(net, r)->nlanes;
+    const struct sched *sched = job->linked->sched;
+    if (end < sched->nranks) {
+        return job->ranks ? job->ranks[end] : end;
     }
-    net->lanes = mem_calloc(net->lane_base[n], sizeof *net->lanes);
-    net->ready_head = NONE;
-    for (uint32_t r = 0; r < n; r++) {
-        const struct lprog *prog = prog_of(net, r);
+    const struct agent *agent = &sched->agents[end - sched->nranks];
+    return network_agent_of(network, agent->across ? SCOPE_RAIL : SCOPE_DOMAIN,
+                            network_end(network, job, agent->rank), 0);
+}
+
+/* Whose hands move what an end of the job sends and receives: an agent needs none. */
+static uint32_t hands_of(const struct net *net, const struct job *job, uint32_t end)
+{
+    return job->args->hands && end < job->sched->nranks ? network_end(net->network, job->asked, end)
+                                                        : NONE;
+}
+
+/* Lanes of a job, from net.lanes[base] on. */
+static void build_lanes(struct net *net, struct job *job, uint32_t base)
+{
+    uint32_t count = base;
+    for (uint32_t r = 0; r < job->ends; r++) {
+        const struct lprog *prog = prog_of(job, r);
         for (uint32_t l = 0; l < prog->nlanes; l++, count++) {
             uint32_t first = prog->lane_start[l], end = prog->lane_start[l + 1];
-            net->lanes[count] = (struct lane){
-                .rank = r, .first = first, .end = end, .pos = first, .next = NONE, .waiters = NONE};
-            if (first == end) {
-                net->lanes[count].pass = net->passes; /* nothing to do */
-            } else {
-                make_ready(net, count);
-            }
+            net->lanes[count] = (struct lane){.prog = prog,
+                                              .wires = &job->wire_of[job->wire_base[r]],
+                                              .job = (uint32_t)(job - net->jobs),
+                                              .rank = r,
+                                              .first = first,
+                                              .end = end,
+                                              .pos = first,
+                                              .pass = first == end ? job->passes : 0,
+                                              .next = NONE,
+                                              .waiters = NONE,
+                                              .hands = hands_of(net, job, r)};
+            job->left += first != end;
         }
     }
 }
 
-static struct wire new_wire(uint32_t src, uint32_t dst, const struct lwire *sender)
+/* The wire of `src`'s program `end` to `dst`: its costs, its route and its flow. */
+static void add_wire(struct net *net, struct job *job, uint32_t src, uint32_t dst,
+                     const struct lwire *end)
 {
-    return (struct wire){.src = src,
-                         .dst = dst,
-                         .channel = sender->channel,
-                         .mode = sender->mode,
-                         .head = NONE,
-                         .tail = NONE,
-                         .waiters = NONE};
+    const struct net_args *args = job->args;
+    uint32_t path[NETWORK_HOPS], times[NETWORK_HOPS];
+    uint32_t from = network_end(net->network, job->asked, src);
+    uint32_t to = network_end(net->network, job->asked, dst);
+    uint32_t hops = network_route(net->network, from, to, end->channel, path);
+    enum net_scope scope = network_scope(net->network, from, to);
+    struct net_cost cost = args->costs ? args->costs[scope] : (struct net_cost){0};
+    ps_t latency = cost.latency_ps;
+    for (uint32_t i = 0; i < hops; i++) {
+        latency += network_link(net->network, path[i]).latency_ps;
+        times[i] = 1;
+        if (net->fold.class_of) {
+            path[i] = net->fold.class_of[path[i]];
+            times[i] = net->fold.nranks / net->fold.classes / net->fold.size[path[i]];
+        }
+    }
+    share_add(&net->share, path, times, hops, cost.weight > 0 ? cost.weight : 1, cost.most_Bps);
+    MEM_GROW(net->wires, net->nwires, net->wires_cap);
+    net->wires[net->nwires++] = (struct wire){.src = src,
+                                              .dst = dst,
+                                              .job = (uint32_t)(job - net->jobs),
+                                              .channel = end->channel,
+                                              .mode = end->mode,
+                                              .local = hops == 0,
+                                              .head = NONE,
+                                              .tail = NONE,
+                                              .waiters = NONE,
+                                              .nmsgs = end->nmsgs,
+                                              .latency_ps = latency,
+                                              .overhead_ps = args->overhead_ps + cost.overhead_ps,
+                                              .stretch = cost.stretch > 0 ? cost.stretch : 1};
+    job->timed |= args->overhead_ps + cost.overhead_ps > 0;
 }
 
-/* Gives each pair of ends one wire, numbered by sender. */
-static int build_wires(struct net *net, struct err *err)
+/* An agent inside a domain speaks with the ranks of that domain alone. Checks the wire of an end to
+ * another. */
+static int check_wire(const struct net *net, const struct job *job, uint32_t src, uint32_t dst,
+                      struct err *err)
 {
-    uint32_t n = net->sched->nranks;
-    net->wire_base = mem_calloc((size_t)n + 1, sizeof *net->wire_base);
-    for (uint32_t r = 0; r < n; r++) {
-        net->wire_base[r + 1] = net->wire_base[r] + prog_of(net, r)->nwires;
+    const struct sched *sched = job->sched;
+    uint32_t rank = src < dst ? src : dst, end = src < dst ? dst : src;
+    if (end < sched->nranks || rank >= sched->nranks || sched->agents[end - sched->nranks].across) {
+        return 0;
     }
-    net->wire_of = mem_calloc(net->wire_base[n], sizeof *net->wire_of);
-    for (uint32_t r = 0; r < n; r++) {
-        const struct lprog *prog = prog_of(net, r);
+    uint32_t rank_end = network_end(net->network, job->asked, rank);
+    uint32_t own = network_agent_of(net->network, SCOPE_DOMAIN, rank_end, 0);
+    if (own == network_end(net->network, job->asked, end)) {
+        return 0;
+    }
+    return err_add(err, ERR_USAGE,
+                   "%s reduces for rank %u inside the domain of rank %u, in which it is not",
+                   sched->name, rank, sched->agents[end - sched->nranks].rank);
+}
+
+/* Gives each pair of ends one wire, numbered by sender. Folded, the receiver is the peer's
+ * representative. */
+static int build_wires(struct net *net, struct job *job, struct err *err)
+{
+    const struct sched *sched = job->sched;
+    job->first_wire = net->nwires;
+    job->timed = job->args->gamma_Bps > 0;
+    for (uint32_t r = 0; r < job->ends; r++) {
+        const struct lprog *prog = prog_of(job, r);
         for (uint32_t w = 0; w < prog->nwires; w++) {
             const struct lwire *end = &prog->wires[w];
             if (!end->send) {
                 continue;
             }
-            uint32_t peer = sched_peer(net->sched, r, end->peer);
-            const struct lprog *theirs = prog_of(net, peer);
-            uint32_t other = wire_other_end(net->sched, r, end, theirs->wires, theirs->nwires);
+            uint32_t peer = sched_peer(sched, r, end->peer);
+            const struct lprog *theirs = prog_of(job, peer);
+            uint32_t other = wire_other_end(sched, r, end, theirs->wires, theirs->nwires);
             if (other == NO_WIRE || theirs->wires[other].nmsgs != end->nmsgs) {
                 return err_add(err, ERR_FAILED,
-                               "rank %u sends %u message(s) per pass to rank %u on channel %u, "
+                               "%s %u sends %u message(s) per pass to %s %u on channel %u, "
                                "which receives %u",
-                               r, end->nmsgs, peer, end->channel,
+                               sched_end_word(job->sched, r), r, end->nmsgs,
+                               sched_end_word(job->sched, peer), peer, end->channel,
                                other == NO_WIRE ? 0 : theirs->wires[other].nmsgs);
             }
-            MEM_GROW(net->wires, net->nwires, net->wires_cap);
-            net->wires[net->nwires] = new_wire(r, peer, end);
-            net->wire_of[net->wire_base[r] + w] = net->nwires;
-            net->wire_of[net->wire_base[peer] + other] = net->nwires++;
+            if (check_wire(net, job, r, peer, err)) {
+                return -1;
+            }
+            uint32_t keeper = net->fold.class_of ? peer % net->fold.classes : peer;
+            job->wire_of[job->wire_base[r] + w] = net->nwires;
+            job->wire_of[job->wire_base[keeper] + other] = net->nwires;
+            add_wire(net, job, r, peer, end);
         }
     }
+    job->end_wire = net->nwires;
     return 0;
 }
 
-/* The topology: links 2r (from rank r to the switch) and 2r + 1 (to rank r), and each wire's path
- * over them. */
+/* The links: those of the network, or one of each class. */
 static void build_links(struct net *net)
 {
-    uint32_t nlinks = 2 * net->sched->nranks;
-    double *capacity = mem_calloc(nlinks, sizeof *capacity);
+    uint32_t nlinks = net->fold.class_of ? net->fold.nclasses : network_links(net->network);
+    struct share_link *links = mem_calloc(nlinks, sizeof *links);
     for (uint32_t i = 0; i < nlinks; i++) {
-        capacity[i] = net->args->beta_Bps;
+        struct net_link link = network_link(net->network, real_link(net, i));
+        links[i] = (struct share_link){link.capacity_Bps, link.peak_Bps, link.bucket_bytes};
     }
-    share_init(&net->share, &net->queue, EV_FLOW, nlinks, capacity);
-    free(capacity);
-    net->paths = mem_calloc(net->nwires, 2 * sizeof *net->paths);
-    for (uint32_t w = 0; w < net->nwires; w++) {
-        uint32_t *path = &net->paths[2 * (size_t)w];
-        path[0] = 2 * net->wires[w].src;
-        path[1] = 2 * net->wires[w].dst + 1;
-        share_add(&net->share, path, 2);
-    }
+    share_init(&net->share, &net->queue, EV_FLOW, EV_BUCKET, nlinks, links);
+    free(links);
 }
 
-static void build_layouts(struct net *net)
+static void build_layouts(struct job *job)
 {
-    const struct net_args *args = net->args;
-    size_t slice = args->slice_bytes;
+    const struct net_args *args = job->args;
+    uint32_t n = job->sched->nranks;
+    size_t slice = args->slice_bytes, granule = args->granule ? args->granule : LAYOUT_GRANULE;
     if (slice == 0) { /* all in one pass */
-        size_t granule = args->granule ? args->granule : LAYOUT_GRANULE;
         slice = (args->block_bytes / granule + 1) * granule;
     }
     for (int buf = BUF_IN; buf <= BUF_SCRATCH; buf++) {
-        net->layouts[buf] = (struct layout){
-            .nblocks = coll_blocks(net->sched->coll, (enum buf)buf, net->sched->nranks),
-            .nparts = net->sched->nparts,
-            .granule = args->granule ? args->granule : LAYOUT_GRANULE,
+        job->layouts[buf] = (struct layout){
+            .nblocks = coll_blocks(job->sched->coll, (enum buf)buf, n),
+            .nparts = job->sched->nparts,
+            .granule = granule,
             .block_bytes = args->block_bytes,
             .slice_bytes = slice,
         };
     }
-    net->passes = layout_passes(&net->layouts[BUF_IN]);
+    job->passes = layout_passes(&job->layouts[BUF_IN]);
+    job->chunk_bytes = args->block_bytes / job->sched->nparts;
+    job->even = !args->traffic && (job->sched->nparts == 1 ||
+                                   args->block_bytes % (granule * job->sched->nparts) == 0);
     for (int buf = BUF_IN; args->traffic && buf <= BUF_OUT; buf++) {
-        net->offsets[buf] = mem_calloc(net->sched->nranks, sizeof *net->offsets[buf]);
-        for (uint32_t r = 0; r < net->sched->nranks; r++)
-            net->offsets[buf][r] = traffic_offsets(args->traffic, (enum buf)buf, r, args->esize);
+        job->offsets[buf] = mem_calloc(n, sizeof *job->offsets[buf]);
+        for (uint32_t r = 0; r < n; r++)
+            job->offsets[buf][r] = traffic_offsets(args->traffic, (enum buf)buf, r, args->esize);
     }
 }
 
 int net_check(const struct net_args *args, struct err *err)
 {
     int bad = 0;
-    if (!(args->beta_Bps > 0)) {
+    if (!args->network && !(args->beta_Bps > 0)) {
         bad = err_add(err, ERR_USAGE, "beta is %g bytes/s; it must be more than 0", args->beta_Bps);
     }
     if (!(args->gamma_Bps >= 0)) {
         bad = err_add(err, ERR_USAGE, "gamma is %g bytes/s; it must be 0 (free) or more",
                       args->gamma_Bps);
+    }
+    if (args->hands && (!(args->hands->buffer_Bps > 0) || !(args->hands->slot_Bps > 0))) {
+        bad = err_add(err, ERR_USAGE,
+                      "hands move %g bytes/s of buffers and %g of slots; both must be more than 0",
+                      args->hands->buffer_Bps, args->hands->slot_Bps);
     }
     if (args->slots == 0) {
         bad = err_add(err, ERR_USAGE, "slots is 0; a wire needs room for at least 1 message");
@@ -632,41 +879,261 @@ int net_check(const struct net_args *args, struct err *err)
     return bad;
 }
 
-/* Hands over what was counted. */
-static void finish_result(struct net *net)
+/* Whether the network has the ranks that the job's schedule, or its list, names, and switches that
+ * reduce where the schedule wants them. */
+static int check_ends(const struct net *net, const struct net_job *job, struct err *err)
 {
-    struct net_result *result = &net->result;
-    result->passes = net->passes;
+    const struct sched *sched = job->linked->sched;
+    uint32_t ranks = network_ranks(net->network);
+    int bad = 0;
+    if (!job->ranks && sched->nranks > ranks) {
+        return err_add(err, ERR_USAGE, "%s is for %u ranks; the network has %u", sched->name,
+                       sched->nranks, ranks);
+    }
+    for (uint32_t r = 0; job->ranks && r < sched->nranks; r++) {
+        if (job->ranks[r] >= ranks) {
+            bad =
+                err_add(err, ERR_USAGE, "%s: rank %u is rank %u of the network, which has 0 to %u",
+                        sched->name, r, job->ranks[r], ranks - 1);
+        }
+    }
+    for (uint32_t a = 0; a < sched->nagents && !bad; a++) {
+        if (network_end(net->network, job, sched->nranks + a) == NONE) {
+            bad = err_add(err, ERR_USAGE,
+                          "%s reduces inside the switch that rank %u reaches first %s; the network "
+                          "has none there that can",
+                          sched->name, sched->agents[a].rank,
+                          sched->agents[a].across ? "between hosts" : "in its domain");
+        }
+    }
+    return bad;
+}
+
+static int check_jobs(const struct net *net, const struct net_job *jobs, struct err *err)
+{
+    int bad = 0;
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        struct net_args args = *jobs[j].args;
+        args.network = net->network;
+        bad |= net_check(&args, err) | check_ends(net, &jobs[j], err);
+        for (uint32_t i = 0; i < jobs[j].nafter; i++) {
+            if (jobs[j].after[i] >= j) {
+                bad = err_add(err, ERR_USAGE, "job %u is after job %u; it can be after 0 to %u", j,
+                              jobs[j].after[i], j - 1);
+            }
+        }
+    }
+    return bad;
+}
+
+/* Turns `after` round: per job, those that wait for it. */
+static void build_order(struct net *net)
+{
+    net->after_base = mem_calloc((size_t)net->njobs + 1, sizeof *net->after_base);
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        const struct net_job *job = net->jobs[j].asked;
+        net->jobs[j].before = job->nafter;
+        for (uint32_t i = 0; i < job->nafter; i++) {
+            net->after_base[job->after[i] + 1]++;
+        }
+    }
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        net->after_base[j + 1] += net->after_base[j];
+    }
+    net->after = mem_calloc(net->after_base[net->njobs], sizeof *net->after);
+    uint32_t *at = mem_calloc((size_t)net->njobs, sizeof *at);
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        const struct net_job *job = net->jobs[j].asked;
+        for (uint32_t i = 0; i < job->nafter; i++) {
+            net->after[net->after_base[job->after[i]] + at[job->after[i]]++] = j;
+        }
+    }
+    free(at);
+}
+
+/* Looks for a symmetry if that was asked for and nothing forbids it. */
+static void find_fold(struct net *net, bool fold)
+{
+    struct job *job = &net->jobs[0];
+    struct net_result *result = &job->result;
+    result->classes = job->sched->nranks;
+    if (!fold) {
+        return;
+    }
+    if (job->args->keep_log || job->args->keep_steps) {
+        snprintf(result->why, sizeof result->why, "every message or step was to be kept");
+        return;
+    }
+    fold_find(&net->fold, job->linked, net->network, job->even);
+    result->classes = net->fold.classes;
+    snprintf(result->why, sizeof result->why, "%s", net->fold.why);
+}
+
+/* Bases of a job's lanes and wires; lanes go on from `nlanes` of the run. */
+static void build_bases(struct net *net, struct job *job)
+{
+    bool folded = net->fold.class_of;
+    job->ends = folded ? net->fold.classes : sched_ends(job->sched);
+    job->lane_base = mem_calloc((size_t)job->ends + 1, sizeof *job->lane_base);
+    job->wire_base = mem_calloc((size_t)job->ends + 1, sizeof *job->wire_base);
+    job->lane_base[0] = net->nlanes;
+    for (uint32_t r = 0; r < job->ends; r++) {
+        job->lane_base[r + 1] = job->lane_base[r] + prog_of(job, r)->nlanes;
+        job->wire_base[r + 1] = job->wire_base[r] + prog_of(job, r)->nwires;
+    }
+    job->nlanes = job->lane_base[job->ends] - net->nlanes;
+    job->wire_of = mem_calloc(job->wire_base[job->ends], sizeof *job->wire_of);
+    net->nlanes += job->nlanes;
+}
+
+static int build(struct net *net, const struct net_job *jobs, bool fold, struct err *err)
+{
+    net->jobs = mem_calloc(net->njobs, sizeof *net->jobs);
+    for (uint32_t j = 0; j < net->njobs; j++) {
+        struct job *job = &net->jobs[j];
+        const struct sched *sched = jobs[j].linked->sched;
+        *job = (struct job){.linked = jobs[j].linked,
+                            .sched = sched,
+                            .args = jobs[j].args,
+                            .asked = &jobs[j],
+                            .result = {.nranks = sched->nranks, .classes = sched->nranks}};
+        job->result.finish_ps = mem_calloc(sched->nranks, sizeof *job->result.finish_ps);
+        if (job->args->keep_steps) {
+            trace_init(&job->result.steps, sched_ends(sched), 1e6, false);
+        }
+        build_layouts(job);
+    }
+    build_order(net);
+    if (net->njobs == 1) {
+        find_fold(net, fold);
+    }
+    build_links(net);
+    int bad = 0;
+    for (uint32_t j = 0; j < net->njobs && !bad; j++) {
+        build_bases(net, &net->jobs[j]);
+        bad = build_wires(net, &net->jobs[j], err);
+    }
+    net->lanes = mem_calloc(net->nlanes, sizeof *net->lanes);
+    net->hands = mem_calloc(network_ranks(net->network), sizeof *net->hands);
+    for (uint32_t r = 0; r < network_ranks(net->network); r++) {
+        net->hands[r].waiters = NONE;
+    }
+    net->ready_head = NONE;
+    for (uint32_t j = 0; j < net->njobs && !bad; j++) {
+        build_lanes(net, &net->jobs[j], net->jobs[j].lane_base[0]);
+    }
+    return bad;
+}
+
+/* What a job carried over every link of the network, and which one that kept busiest. */
+static void finish_links(const struct net *net, struct job *job)
+{
+    struct net_result *result = &job->result;
+    double *bytes = mem_calloc(net->share.nlinks, sizeof *bytes);
+    double time = (double)(result->total_ps - result->start_ps);
+    result->nlinks = network_links(net->network);
+    result->link_bytes = mem_calloc(result->nlinks, sizeof *result->link_bytes);
+    result->limit = NONE;
+    add_carried(net, job->first_wire, job->end_wire, bytes, NULL);
+    for (uint32_t l = 0; l < result->nlinks; l++) {
+        uint32_t from = net->fold.class_of ? net->fold.class_of[l] : l;
+        result->link_bytes[l] = from == NONE ? 0 : bytes[from];
+        struct net_link link = network_link(net->network, l);
+        double use = time > 0 ? result->link_bytes[l] / most_bytes(&link, time) : 0;
+        if (use > result->limit_use * (1 + 1e-9)) {
+            result->limit = l;
+            result->limit_use = use;
+        }
+    }
+    free(bytes);
+}
+
+/* Hands over what was counted. */
+static void finish_result(struct net *net, struct job *job, bool links)
+{
+    struct net_result *result = &job->result;
+    uint32_t run = result->classes;
+    result->passes = job->passes;
+    result->events = net->events;
+    result->trace = net->trace;
+    for (uint32_t w = job->first_wire; w < job->end_wire; w++) {
+        result->messages += net->wires[w].posted * (result->nranks / run);
+        result->bytes += net->wires[w].sent_bytes * (result->nranks / run);
+    }
+    result->total_ps = result->start_ps;
     for (uint32_t r = 0; r < result->nranks; r++) {
-        result->egress_bytes[r] = net->share.links[2 * r].bytes;
-        result->ingress_bytes[r] = net->share.links[2 * r + 1].bytes;
+        result->finish_ps[r] = result->finish_ps[r % run];
         if (result->finish_ps[r] > result->total_ps) {
             result->total_ps = result->finish_ps[r];
         }
-        if (net->args->keep_steps) {
-            result->steps.spans[r] = (struct trace_span){0, result->finish_ps[r]};
+        if (job->args->keep_steps) {
+            result->steps.spans[r] = (struct trace_span){result->start_ps, result->finish_ps[r]};
         }
+    }
+    for (uint32_t e = result->nranks; job->args->keep_steps && e < job->ends; e++) {
+        result->steps.spans[e] = (struct trace_span){result->start_ps, result->total_ps};
+    }
+    if (links || job->args->keep_links) {
+        finish_links(net, job);
     }
     trace_sort(&result->steps);
 }
 
+static void job_release(struct job *job)
+{
+    for (int buf = BUF_IN; buf <= BUF_OUT; buf++) {
+        for (uint32_t r = 0; job->offsets[buf] && r < job->sched->nranks; r++)
+            free(job->offsets[buf][r]);
+        free(job->offsets[buf]);
+    }
+    free(job->lane_base);
+    free(job->wire_base);
+    free(job->wire_of);
+    net_result_release(&job->result);
+}
+
 static void net_release(struct net *net)
 {
+    for (uint32_t j = 0; net->jobs && j < net->njobs; j++) {
+        job_release(&net->jobs[j]);
+    }
+    free(net->jobs);
+    free(net->after_base);
+    free(net->after);
+    fold_release(&net->fold);
     queue_release(&net->queue);
     share_release(&net->share);
-    for (int buf = BUF_IN; buf <= BUF_OUT; buf++) {
-        for (uint32_t r = 0; net->offsets[buf] && r < net->sched->nranks; r++)
-            free(net->offsets[buf][r]);
-        free(net->offsets[buf]);
-    }
-    free(net->lane_base);
     free(net->lanes);
-    free(net->wire_base);
-    free(net->wire_of);
+    free(net->hands);
     free(net->wires);
-    free(net->paths);
     free(net->messages);
-    net_result_release(&net->result);
+}
+
+static int run(const struct network *network, const struct net_job *jobs, uint32_t njobs, bool one,
+               struct net_result *results, struct err *err)
+{
+    struct net net = {.network = network, .njobs = njobs, .free_messages = NONE};
+    if (check_jobs(&net, jobs, err)) {
+        return -1;
+    }
+    int bad = build(&net, jobs, one && jobs[0].args->fold, err);
+    bad = bad ? bad : loop(&net, err);
+    bad = bad ? bad : check_finished(&net, err);
+    net.end_ps = net.now_ps;
+    bad = bad || check_bytes(&net, err) || check_physics(&net, err) ? -1 : 0;
+    for (uint32_t j = 0; j < njobs && !bad; j++) {
+        finish_result(&net, &net.jobs[j], one);
+        results[j] = net.jobs[j].result;
+        net.jobs[j].result = (struct net_result){0};
+    }
+    net_release(&net);
+    return bad;
+}
+
+int net_run_jobs(const struct network *network, const struct net_job *jobs, uint32_t njobs,
+                 struct net_result *results, struct err *err)
+{
+    return run(network, jobs, njobs, false, results, err);
 }
 
 int net_run(const struct linked *linked, const struct net_args *args, struct net_result *result,
@@ -675,45 +1142,20 @@ int net_run(const struct linked *linked, const struct net_args *args, struct net
     if (net_check(args, err)) {
         return -1;
     }
-    uint32_t n = linked->sched->nranks;
-    struct net net = {
-        .linked = linked, .sched = linked->sched, .args = args, .free_messages = NONE};
-    net.result = (struct net_result){
-        .nranks = n,
-        .finish_ps = mem_calloc(n, sizeof *net.result.finish_ps),
-        .egress_bytes = mem_calloc(n, sizeof *net.result.egress_bytes),
-        .ingress_bytes = mem_calloc(n, sizeof *net.result.ingress_bytes),
-    };
-    if (args->keep_steps) {
-        trace_init(&net.result.steps, n, 1e6, false);
+    struct network *one = NULL;
+    if (!args->network) {
+        one = network_switch(linked->sched->nranks, args->beta_Bps, args->alpha_ps);
     }
-    build_layouts(&net);
-    build_lanes(&net);
-    int status = build_wires(&net, err);
-    if (!status) {
-        build_links(&net);
-        status = loop(&net, err);
-    }
-    if (!status) {
-        status = check_finished(&net, err);
-    }
-    if (!status) {
-        finish_result(&net);
-        status = check_bytes(&net, err) || check_physics(&net, err) ? -1 : 0;
-    }
-    if (!status) {
-        *result = net.result;
-        net.result = (struct net_result){0};
-    }
-    net_release(&net);
-    return status;
+    struct net_job job = {.linked = linked, .args = args};
+    int bad = run(args->network ? args->network : one, &job, 1, true, result, err);
+    network_free(one);
+    return bad;
 }
 
 void net_result_release(struct net_result *result)
 {
     free(result->finish_ps);
-    free(result->egress_bytes);
-    free(result->ingress_bytes);
+    free(result->link_bytes);
     free(result->log);
     trace_release(&result->steps);
     *result = (struct net_result){0};

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Runs a linked schedule of all ranks on a modelled network: the simulator's counterpart of the
+ * Runs linked schedules of all ranks on a modelled network: the simulator's counterpart of the
  * executor. It reads the same linked program, so only the clock is a model, never the messages.
  *
- *     rank 0 ==== egress ===\            /=== ingress ==== rank 0      every rank has one full
- *     rank 1 ==== egress =====  switch  ====== ingress ==== rank 1     duplex link of bandwidth
- *     rank 2 ==== egress ===/            \=== ingress ==== rank 2      beta to one switch
+ *     rank 0: post ---> wire: first in, first out ---> links of its route, each ---> rank 1:
+ * arrival overhead        one message at a time     shared with others           + latency
  *
- * A message posted at t waits for the earlier messages of its wire; then it flows over its
- * sender's egress and its receiver's ingress at its max-min fair share of both, and arrives alpha
- * after its last byte has left: t + bytes / beta + alpha when nothing is in its way. No bytes, no
- * flow: it arrives after alpha. A message to oneself arrives at once.
+ * A message posted at t waits for the earlier messages of its wire; then it flows over all links of
+ * its route at once (hops cut through), at its weighted max-min fair share of them (share.h), and
+ * arrives a latency after its last byte has left: that of the hops together, and that of its scope
+ * (struct net_cost). When nothing is in its way: t + bytes x stretch / slowest link + latency. No
+ * bytes, no flow: it arrives after the latency. A message to oneself arrives at once.
  *
  * A group of records starts when its waits hold, its messages have arrived, and each of its sends
  * has room (`slots` messages posted and not released). It keeps its lane busy for `overhead` per
@@ -22,16 +22,40 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "net/network.h"
 #include "net/queue.h"
 #include "sched/link.h"
 #include "sched/msglog.h"
 #include "sched/trace.h"
 #include "sched/traffic.h"
 
+/* What a message costs beside its links, by the scope of its two ends. All zero: nothing. */
+struct net_cost {
+    ps_t overhead_ps; /* the sender's lane is busy this long */
+    ps_t latency_ps;  /* it arrives this much later */
+    double stretch;   /* bytes on the links per byte of the message; 0: 1. Flags beside data: 2 */
+    double most_Bps;  /* of one flow; 0: its links alone decide */
+    double weight;    /* of the flow where links are shared; 0: 1 */
+};
+
+/* The processor of a rank, where it moves the data itself, as on a host without GPUs: what it reads
+ * and writes for a group of records takes time, and it works at one group at a time, whatever the
+ * lane.
+ *
+ *     recv_reduce, send   [slot] --read--+            +--write--> [buffer]   slots and buffers have
+ *     of one group        [buffer] -read-+--> (+) ----+--write--> [slot]     speeds of their own
+ *
+ * A pulled message is read from the sender's buffer, a pushed one written to the receiver's. */
+struct net_hands {
+    double buffer_Bps; /* bytes of buffers read or written per second, > 0 */
+    double slot_Bps;   /* of slots, > 0 */
+};
+
 struct net_args {
-    ps_t alpha_ps;      /* latency of a message */
-    double beta_Bps;    /* bytes per second of a rank's link, each direction; > 0 */
-    ps_t overhead_ps;   /* a lane is busy this long for each message it posts */
+    const struct network *network; /* NULL: one switch of the next two; else they are not read */
+    ps_t alpha_ps;                 /* latency of a message */
+    double beta_Bps;               /* bytes per second of a rank's link, each direction; > 0 */
+    ps_t overhead_ps;              /* a lane is busy this long for each message it posts */
     double gamma_Bps;   /* bytes per second of recv_reduce, reduce and copy; 0: they take no time */
     uint32_t slots;     /* room of a wire in messages, >= 1 */
     size_t block_bytes; /* bytes of a block of the collective; alltoallv: of the longest */
@@ -39,21 +63,32 @@ struct net_args {
     size_t esize;
     size_t slice_bytes; /* most bytes of a chunk per pass, a multiple of LAYOUT_GRANULE; 0: all */
     size_t granule;     /* chunks are cut at multiples of it; 0: LAYOUT_GRANULE */
+    const struct net_cost *costs;  /* NSCOPES entries; NULL: none */
+    const struct net_hands *hands; /* NULL: others move the data; not with gamma_Bps */
     bool keep_log, keep_steps;
+    bool keep_links; /* of a job: give its link_bytes; net_run always does */
+    bool fold; /* run one rank of each class where a symmetry is proven (fold.h); not with keep_log
+                  or keep_steps, and net_run alone */
 };
 
-/* What a run gave. The creator of the arrays is net_run; net_result_release frees them. */
+/* What a run gave. The creator of the arrays is net_run; net_result_release frees them. All times
+ * are on the clock of the run. */
 struct net_result {
     uint32_t nranks;
+    ps_t start_ps;   /* 0, or when the job started */
     ps_t total_ps;   /* the last rank's finish */
     ps_t *finish_ps; /* per rank: its last group has ended and its pulled messages are released */
     uint64_t passes;
-    uint64_t events;        /* taken from the queue */
-    uint64_t trace;         /* hash of all of them in order: equal runs, equal traces */
-    uint64_t messages;      /* all ranks and passes, those of no bytes too */
-    uint64_t bytes;         /* sent by all ranks */
-    uint64_t *egress_bytes; /* per rank: carried by its link */
-    uint64_t *ingress_bytes;
+    uint64_t events;   /* of the whole run, taken from the queue */
+    uint64_t trace;    /* hash of all of them in order: equal runs, equal traces */
+    uint64_t messages; /* all ranks and passes, those of no bytes too; agents' too */
+    uint64_t bytes;    /* sent by all of them */
+    uint32_t nlinks;
+    double *link_bytes;  /* per link of the network: carried by it, stretched */
+    uint32_t limit;      /* the link nearest to its capacity over the run; UINT32_MAX: none */
+    double limit_use;    /* .. its bytes over what it could carry in the time; 0 to 1 */
+    uint32_t classes;    /* ranks that were run; nranks: nothing was folded */
+    char why[160];       /* .. why, if it should have been; "" */
     struct msg_log *log; /* with keep_log: every message in the order of posting */
     size_t nlog;
     struct trace steps; /* with keep_steps: every step, in picoseconds, sorted */
@@ -62,10 +97,33 @@ struct net_result {
 /* Adds every rule that the arguments break (ERR_USAGE). Returns 0 or -1. */
 int net_check(const struct net_args *args, struct err *err);
 
-/* Runs the program to its end. ERR_USAGE for arguments out of range or times beyond 213 days;
- * ERR_FAILED for a deadlock (names rank, lane, step and what it waits for), for messages whose two
- * ends disagree on the bytes, and for a link that carried more than its capacity allows in the
- * time. `result` is set only on success (0); else -1. */
+/* Runs the program to its end. ERR_USAGE for arguments out of range, for more ranks than the
+ * network has, agents where no switch reduces, or times beyond 213 days; ERR_FAILED for a deadlock
+ * (names rank, lane, step and what it waits for), for messages whose two ends disagree on the
+ * bytes, and for a link that carried more than its capacity allows in the time. `result` is set
+ * only on success (0); else -1.
+ */
 int net_run(const struct linked *linked, const struct net_args *args, struct net_result *result,
             struct err *err);
 void net_result_release(struct net_result *result);
+
+/* ---- several schedules in one run ------------------------------------------------------------
+ * A job is a schedule on some of the network's ranks. Jobs share links, and nothing else: two jobs
+ * on one rank do not wait for each other unless `after` says so.
+ *
+ *     job 0 |====== all-reduce of ranks 0..7 ======|--- start_ps ---|== job 2: after 0 and 1 ==|
+ *     job 1 |=== all-reduce of ranks 8..15 ===|                                                */
+
+struct net_job {
+    const struct linked *linked;
+    const struct net_args *args; /* network, alpha, beta and fold are not read */
+    const uint32_t *ranks;       /* the network's rank for each; NULL: rank r is rank r */
+    const uint32_t *after; /* `nafter` numbers of earlier jobs: it starts after the last of them */
+    uint32_t nafter;
+    ps_t start_ps; /* .. this much later; without any, this long after time 0 */
+};
+
+/* Runs `njobs` jobs to their ends; results[j] is that of job j, and all of them or none are set.
+ * Errors as net_run; a job in `after` that is not earlier is ERR_USAGE. */
+int net_run_jobs(const struct network *network, const struct net_job *jobs, uint32_t njobs,
+                 struct net_result *results, struct err *err);

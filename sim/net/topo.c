@@ -12,6 +12,8 @@
 #include "base/ship.h"
 #include "base/units.h"
 #include "net/accel_read.h"
+#include "net/fault.h"
+#include "net/topo_parts.h"
 
 static const uint64_t most_gpus = INT32_MAX; /* ranks are 32-bit numbers everywhere */
 
@@ -70,23 +72,6 @@ enum fabric fabric_from_name(const char *name)
 
 /* ---- parts of a file ---- */
 
-/* A member that must be there: 0, or -1 with a fault (also when `got` is one already). */
-static int need(struct doc *doc, const json_t *object, const char *key, int got, struct err *err)
-{
-    if (got == 0) doc_fault(doc, err, object, NULL, "\"%s\" is missing", key);
-    return got == 1 ? 0 : -1;
-}
-
-/* Figures need a source beside them. */
-static int need_source(struct doc *doc, const json_t *object, struct err *err)
-{
-    const char *source = NULL;
-    int got = doc_string(doc, object, "source", &source, err);
-    if (got == 1 && *source == '\0')
-        return doc_fault(doc, err, object, "source", "\"source\" is empty");
-    return need(doc, object, "source", got, err);
-}
-
 static int read_accel(struct doc *doc, const struct accel_table *table, struct topo *topo,
                       struct err *err)
 {
@@ -94,7 +79,7 @@ static int read_accel(struct doc *doc, const struct accel_table *table, struct t
     if (json_is_object(value)) return accel_read_row(doc, value, &topo->accel, err);
     const char *name = NULL;
     int got = doc_string(doc, doc->root, "accelerator", &name, err);
-    if (need(doc, doc->root, "accelerator", got, err)) return -1;
+    if (topo_need(doc, doc->root, "accelerator", got, err)) return -1;
     struct err inner = ERR_INIT;
     const struct accel *accel = accel_find(table, name, &inner);
     if (!accel) {
@@ -110,66 +95,27 @@ static int read_accel(struct doc *doc, const struct accel_table *table, struct t
 
 static int read_scale_up(struct doc *doc, struct topo *topo, struct err *err)
 {
-    static const char *const known[] = {"kind", "line_GBps", "ring_GBps", "source", NULL};
+    static const char *const known[] = {"kind",       "line_GBps", "ring_GBps",
+                                        "latency_ns", "source",    NULL};
     json_t *link = NULL;
     topo->scale_up = topo->accel.scale_up;
     topo->line_GBps = topo->accel.line_GBps;
     topo->ring_GBps = topo->accel.ring_GBps;
     int got = doc_child(doc, doc->root, "scale_up", JSON_OBJECT, &link, err);
     if (got <= 0) return got;
-    int result = doc_keys(doc, link, known, err) | need_source(doc, link, err);
-    result |= need(doc, link, "kind", scale_up_read(doc, link, "kind", &topo->scale_up, err), err);
+    int result = doc_keys(doc, link, known, err) | topo_need_source(doc, link, err);
+    result |=
+        topo_need(doc, link, "kind", scale_up_read(doc, link, "kind", &topo->scale_up, err), err);
     got = doc_double(doc, link, "line_GBps", 1e-3, 1e6, &topo->line_GBps, err);
-    result |= need(doc, link, "line_GBps", got, err);
+    result |= topo_need(doc, link, "line_GBps", got, err);
     got = doc_double(doc, link, "ring_GBps", 1e-3, 1e6, &topo->ring_GBps, err);
-    result |= need(doc, link, "ring_GBps", got, err);
+    result |= topo_need(doc, link, "ring_GBps", got, err);
+    result |= doc_double(doc, link, "latency_ns", 1e-3, 1e9, &topo->scale_up_latency_ns, err) < 0;
     if (result == 0 && topo->ring_GBps > topo->line_GBps)
         result = doc_fault(doc, err, link, "ring_GBps",
                            "\"ring_GBps\" is %g, above the line rate \"line_GBps\" of %g",
                            topo->ring_GBps, topo->line_GBps);
     return result;
-}
-
-static int read_fabric(struct doc *doc, const json_t *network, struct topo *topo, struct err *err)
-{
-    const char *name = NULL;
-    if (need(doc, network, "kind", doc_string(doc, network, "kind", &name, err), err)) return -1;
-    topo->fabric = fabric_from_name(name);
-    if (topo->fabric != NFABRICS) return 0;
-    const char *names[NFABRICS + 1] = {0};
-    for (unsigned i = 0; i < NFABRICS; i++)
-        names[i] = fabrics[i].name;
-    struct err inner = ERR_INIT;
-    opts_unknown(&inner, "kind of network", name, names);
-    doc_fault(doc, err, network, "kind", "%s", inner.text);
-    err_release(&inner);
-    topo->fabric = FABRIC_UNSTATED;
-    return -1;
-}
-
-static int read_network(struct doc *doc, struct topo *topo, struct err *err)
-{
-    static const char *const known[] = {"kind",           "nics_per_host", "nic_Gbps",
-                                        "oversubscribed", "source",        NULL};
-    json_t *network = NULL;
-    topo->fabric = FABRIC_UNSTATED;
-    topo->nic_Gbps = topo->accel.usual_nic_Gbps;
-    topo->oversubscribed = 1;
-    int got = doc_child(doc, doc->root, "network", JSON_OBJECT, &network, err);
-    if (got <= 0) return got;
-    int result = doc_keys(doc, network, known, err) | need_source(doc, network, err);
-    result |= read_fabric(doc, network, topo, err);
-    uint64_t nics = 0;
-    double rate = 0;
-    got = doc_uint(doc, network, "nics_per_host", 1, 1u << 16, &nics, err);
-    result |= need(doc, network, "nics_per_host", got, err);
-    got = doc_double(doc, network, "nic_Gbps", 1e-3, 1e6, &rate, err);
-    result |= need(doc, network, "nic_Gbps", got, err);
-    got = doc_double(doc, network, "oversubscribed", 1, 1e3, &topo->oversubscribed, err);
-    if (result || got < 0) return -1;
-    topo->nic_Gbps = (double)nics * rate / (double)topo->full_host;
-    topo->nic_stated = true;
-    return 0;
 }
 
 static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
@@ -178,9 +124,9 @@ static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
     topo->hosts = topo->per_host = topo->domain_hosts = 1;
     int result = 0;
     int got = doc_uint(doc, doc->root, "hosts", 1, most, &topo->hosts, err);
-    result |= need(doc, doc->root, "hosts", got, err);
+    result |= topo_need(doc, doc->root, "hosts", got, err);
     got = doc_uint(doc, doc->root, "accelerators_per_host", 1, most, &topo->per_host, err);
-    result |= need(doc, doc->root, "accelerators_per_host", got, err);
+    result |= topo_need(doc, doc->root, "accelerators_per_host", got, err);
     result |= doc_uint(doc, doc->root, "domain_hosts", 1, most, &topo->domain_hosts, err) < 0;
     topo->full_host = topo->per_host;
     return result ? -1 : 0;
@@ -189,14 +135,16 @@ static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
 static int check_form(struct doc *doc, struct err *err)
 {
     static const char *const known[] = {
-        "schema",       "form",     "about",   "accelerator", "hosts", "accelerators_per_host",
-        "domain_hosts", "scale_up", "network", NULL};
+        "schema",       "form",     "about",   "accelerator", "hosts",   "accelerators_per_host",
+        "domain_hosts", "scale_up", "network", "host",        "machine", "hands",
+        "faults",       NULL};
     static const char *const forms[] = {"uniform", NULL};
     uint64_t schema = 0;
     const char *form = NULL;
     int got = doc_uint(doc, doc->root, "schema", 1, 1, &schema, err);
-    int result = need(doc, doc->root, "schema", got, err);
-    result |= need(doc, doc->root, "form", doc_string(doc, doc->root, "form", &form, err), err);
+    int result = topo_need(doc, doc->root, "schema", got, err);
+    result |=
+        topo_need(doc, doc->root, "form", doc_string(doc, doc->root, "form", &form, err), err);
     if (form && strcmp(form, forms[0]) != 0) {
         struct err inner = ERR_INIT;
         opts_unknown(&inner, "form", form, forms);
@@ -217,7 +165,11 @@ int topo_parse(struct topo *topo, struct doc *doc, const struct accel_table *tab
     result |= read_hosts(doc, topo, err);
     int known = read_accel(doc, table, topo, err);
     if (known == 0) known = read_scale_up(doc, topo, err);
-    result |= known | read_network(doc, topo, err);
+    int network = topo_read_network(doc, topo, err), host = topo_read_host(doc, topo, err);
+    result |= known | network | host | topo_read_machine(doc, topo, err);
+    result |= topo_read_hands(doc, topo, err);
+    topo_fill_host(topo);
+    result |= fault_read(doc, topo, err);
     topo->about = mem_strdup(about);
     return result ? -1 : 0;
 }
@@ -335,6 +287,7 @@ int topo_read(struct topo *topo, const struct accel_table *table, const char *na
     int result = doc_read(doc, path, err);
     if (result == 0) result = topo_parse(topo, doc, table, err);
     if (result == 0) result = resize(topo, copies, hosts, gpus, err);
+    if (result == 0) result = topo_check_dims(topo, err);
     if (result) topo_release(topo);
     return result;
 }
@@ -358,7 +311,13 @@ void topo_usual(struct topo *topo, const struct accel *accel, uint64_t gpus)
         .nic_Gbps = accel->usual_nic_Gbps,
         .oversubscribed = 1,
         .full_host = full,
+        .nics = full,
+        .one_nic_Gbps = accel->usual_nic_Gbps,
+        .layout = full > 1 ? TOPO_RAIL : TOPO_FAT_TREE,
+        .leaf_hosts = TOPO_LEAF_HOSTS,
+        .host = {.switches = UINT32_MAX, .peer_access = true},
     };
+    topo_fill_host(topo);
     topo->accel.aliases = NULL;
     topo->accel.naliases = 0;
 }
@@ -369,6 +328,10 @@ void topo_release(struct topo *topo)
     free(topo->name);
     free(topo->path);
     free(topo->about);
+    fault_release(topo);
+    free(topo->dims);
+    free(topo->host.nic_at);
+    free(topo->machine);
     if (topo->doc) doc_release(topo->doc);
     free(topo->doc);
     *topo = (struct topo){0};
@@ -400,15 +363,20 @@ char *topo_describe(const struct topo *topo)
     char *over = topo->oversubscribed > 1
                      ? mem_printf(", 1:%g oversubscribed", topo->oversubscribed)
                      : mem_strdup("");
+    char *broken = topo->nfaults
+                       ? mem_printf(", %zu fault%s", topo->nfaults, topo->nfaults > 1 ? "s" : "")
+                       : mem_strdup("");
     char *outside =
         topo->hosts == 1
             ? mem_strdup("")
             : mem_printf(", %s %g Gb/s per accelerator%s%s", topo_fabric_title(topo->fabric),
                          topo->nic_Gbps, topo->nic_stated ? "" : " (usual rate, not stated)", over);
-    char *text = mem_printf("%" PRIu64 " host%s x %" PRIu64 " %s, %s %g GB/s%s%s", topo->hosts,
-                            topo->hosts == 1 ? "" : "s", topo->per_host, topo->accel.name,
-                            scale_up_titles[topo->scale_up], topo->line_GBps, inside, outside);
+    char *text =
+        mem_printf("%" PRIu64 " host%s x %" PRIu64 " %s, %s %g GB/s%s%s%s", topo->hosts,
+                   topo->hosts == 1 ? "" : "s", topo->per_host, topo->accel.name,
+                   scale_up_titles[topo->scale_up], topo->line_GBps, inside, outside, broken);
     free(inside);
+    free(broken);
     free(over);
     free(outside);
     return text;

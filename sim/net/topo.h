@@ -43,6 +43,16 @@ enum fabric {
     NFABRICS
 };
 
+/* How the switches of the network are laid out; fabric.h draws them. */
+enum topo_layout {
+    TOPO_SWITCH, /* one, that blocks nothing */
+    TOPO_FAT_TREE,
+    TOPO_RAIL, /* NIC i of the hosts of a group on leaf i */
+    TOPO_TORUS,
+    TOPO_DRAGONFLY,
+    NTOPO_LAYOUTS
+};
+
 /* Number formats with a peak of their own. */
 enum peak { PEAK_FP32, PEAK_TF32, PEAK_FP16, PEAK_BF16, PEAK_FP8, PEAK_FP4, NPEAKS };
 
@@ -84,6 +94,30 @@ const struct accel *accel_find(const struct accel_table *table, const char *name
 const struct accel *accel_match(const struct accel_table *table, const char *text,
                                 double memory_GB);
 
+/* The inside of a host, as far as a few figures tell it. */
+struct topo_host {
+    uint32_t sockets;   /* NUMA nodes, accelerators spread evenly over them */
+    uint32_t switches;  /* PCIe switches, likewise; 0: all devices sit at root ports */
+    double pcie_GBps;   /* a device's own link, per direction, datasheet */
+    double uplink_GBps; /* a switch's link to its socket */
+    double socket_GBps; /* between two sockets, per direction */
+    double memory_GBps; /* of a socket's memory, reads and writes together */
+    uint32_t *nic_at;   /* per NIC the accelerator that it sits beside; NULL: spread evenly */
+    bool peer_access;   /* devices may reach each other without going through host memory */
+};
+
+/* Ranks that move data themselves, as on hosts without GPUs; for collbench's own schedules. */
+struct topo_hands {
+    double buffer_GBps; /* buffers read or written, 10^9 bytes/s per rank; 0: nothing is said */
+    double cached_GBps; /* the same while all that a rank touches stays in its cache */
+    double cache_MiB;   /* .. which is so up to here, and no longer from twice that */
+    double slot_GBps;   /* slots read or written */
+    double post_us;     /* a message takes a rank this long, whatever its size */
+    uint64_t slice_KiB; /* of a chunk that one pass handles, 2^10 bytes; 0: all of it */
+};
+
+struct fault;
+
 struct topo {
     char *name;         /* as the user wrote it: "dgx-h100x16" */
     char *path;         /* the file it was read from, NULL if made without one */
@@ -95,11 +129,28 @@ struct topo {
     uint64_t domain_hosts; /* hosts that share one scale-up domain */
     enum scale_up scale_up;
     double line_GBps, ring_GBps; /* inside the domain, per accelerator and direction */
+    double scale_up_latency_ns;  /* of a message inside the domain; 0: that of the constants */
+    struct topo_hands hands;
+    double network_efficiency; /* of the NICs' line rate; 0: that of the constants */
+    double network_latency_ns; /* between NICs, whatever the layout; 0: idem */
     enum fabric fabric;
     double nic_Gbps;       /* network rate per accelerator, 10^9 bit/s, of all its NICs */
     bool nic_stated;       /* false: the accelerator's usual rate was taken */
     double oversubscribed; /* >= 1: k of 1:k at the top of the tree; 1 is full bisection */
     uint64_t full_host;    /* accelerators built into a host; per_host may be fewer */
+    uint64_t nics;         /* NICs built into a host */
+    double one_nic_Gbps;   /* of one of them */
+    double burst_Gbps;     /* of one NIC while its bucket holds tokens; 0: it has none */
+    double burst_GB;       /* the bucket, 10^9 bytes */
+    enum topo_layout layout;
+    uint64_t leaf_hosts; /* hosts under a leaf, of a rail group, of a dragonfly's group */
+    uint32_t *dims;      /* hosts of a torus along each axis; NULL: chosen as near to a cube */
+    uint32_t ndims;
+    struct topo_host host;
+    char *machine;        /* a file of form "graph" that says what a host is; NULL: `host` does */
+    struct fault *faults; /* fault.h */
+    size_t nfaults;
+    uint64_t nics_used; /* at most; 0: all */
 };
 
 /* The cluster that `name` means: a file (path, working directory, shipped folder; with or without
@@ -138,6 +189,10 @@ const char *topo_fabric_title(enum fabric fabric); /* "InfiniBand" */
 const char *peak_name(enum peak peak);             /* "bf16" */
 /* The fabric of that name, NFABRICS if there is none. */
 enum fabric fabric_from_name(const char *name);
+const char *topo_layout_name(enum topo_layout layout); /* as in files: "fat-tree" */
+
+/* NVLink speed of one link of an accelerator of this class, 10^9 bytes/s per direction. */
+double topo_nvlink_GBps(const struct accel *accel);
 
 /* Options of every command that takes a cluster; `topo` is a name as above. */
 struct topo_args {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "base/csv.h"
 
 static const char *const dev_names[NDEV_CLASSES] = {
     "V100", "A100", "H100", "H100-500W", "H200", "B200", "B300", "MI250X", "MI300", "MI355", "CPU"};

@@ -10,6 +10,7 @@
 #include "base/opts.h"
 #include "base/out.h"
 #include "base/ship.h"
+#include "net/coll_validate_cmd.h"
 #include "train/fit.h"
 #include "train/rowtext.h"
 #include "train/score.h"
@@ -292,6 +293,7 @@ int constants_cmd(int argc, char **argv)
 
 int fit_cmd(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "collectives") == 0) return coll_fit_cmd(argc, argv);
     return run(argc, argv, "commsim fit", "commsim fit [FILE|FOLDER]... [options]",
                "Fits the constants to tables of measured step times; without a file, to the "
                "shipped ones but for vtrain.csv.",

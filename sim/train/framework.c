@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv.h"
 #include "base/doc.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/units.h"
-#include "base/csv.h"
 
 static const char *const off_on[] = {"off", "on", NULL};
 static const char *const class_names[] = {"legacy", "eager", "fused", NULL};

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/csv.h"
+#include "base/mem.h"
 
 /* ---- what would make it fit ---- */
 

@@ -14,6 +14,7 @@
 #include "base/out.h"
 #include "base/ship.h"
 #include "base/units.h"
+#include "net/coll_validate_cmd.h"
 #include "train/limit.h"
 #include "train/rowtext.h"
 #include "train/score.h"
@@ -496,7 +497,8 @@ static int report(const struct request *q, const struct rows *rows, const struct
 static int read_and_report(struct request *q, const struct opts *opts, struct err *err)
 {
     if (opts->npositionals < 1 || strcmp(opts->positionals[0], "training") != 0) {
-        return err_add(err, ERR_USAGE, "validate needs the word training, and may be given files");
+        return err_add(err, ERR_USAGE,
+                       "validate needs the word training or collectives, and may be given files");
     }
     if (read_require(q, err)) return -1;
     char *shipped = ship_folder("data/training");
@@ -522,6 +524,7 @@ static int read_and_report(struct request *q, const struct opts *opts, struct er
 
 int validate_cmd(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "collectives") == 0) return coll_validate_cmd(argc, argv);
     struct request q = {0};
     struct opts opts = {0};
     struct err err = ERR_INIT;

@@ -227,6 +227,7 @@ static int rank_main(struct rank *rk, struct err *err)
     const struct algo *table = algo_table(&nalgos);
     for (size_t a = 0; a < nalgos; a++) {
         const struct coll *coll = coll_get(table[a].coll);
+        if (!algo_runs_on_ranks(&table[a])) continue;
         uint32_t places = coll_in_place(coll) ? 2 : 1, groups = table[a].grouped && n > 3 ? 2 : 1;
         for (uint32_t i = 0; i < 2 * places * groups; i++) {
             struct point point = {.algo = &table[a],

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Feeds damaged files to the parsers of models, topologies and schedules. Seeds are every shipped
- * file, the machines of the tests (tables of `nvidia-smi topo -m`, NCCL's files), and every
- * algorithm written as an MSCCL file; an input is a seed with a few mutations. What is accepted
- * must make sense (a schedule: be right, as the oracle says, and survive writing), what is refused
+ * file, the machines of the tests (tables of `nvidia-smi topo -m`, NCCL's files), every topology as
+ * a file of ASTRA-sim, and every algorithm written as an MSCCL file and as GOAL; an input is a seed
+ * with a few mutations. What is accepted must make sense (a schedule: be right, as the oracle says,
+ * and survive writing; a GOAL: run to its end, or wait in a circle), what is refused
  * must come with sentences that name the file. Inputs depend on (seed, iteration) alone, so that
  * --only repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
 #include <inttypes.h>
@@ -21,10 +22,13 @@
 #include "base/opts.h"
 #include "base/rng.h"
 #include "base/ship.h"
+#include "net/astra.h"
+#include "net/goal_run.h"
 #include "net/nccl_xml.h"
 #include "net/smi.h"
 #include "net/topo.h"
 #include "sched/copy.h"
+#include "sched/goal.h"
 #include "sched/msccl.h"
 #include "sched/verify.h"
 #include "tests/fuzz/fuzz.h"
@@ -37,7 +41,15 @@ static const struct opts_row options[] =
 
 /* ---- seeds ---- */
 
-enum seed_kind { SEED_MODEL, SEED_TOPOLOGY, SEED_SCHEDULE, SEED_TABLE, SEED_NCCL };
+enum seed_kind {
+    SEED_MODEL,
+    SEED_TOPOLOGY,
+    SEED_SCHEDULE,
+    SEED_TABLE,
+    SEED_NCCL,
+    SEED_ASTRA,
+    SEED_GOAL
+};
 
 struct seed {
     char *text;
@@ -90,13 +102,69 @@ static void add_schedules(struct seeds *seeds, struct err *err)
     size_t count;
     const struct algo *table = algo_table(&count);
     for (size_t a = 0; a < count; a++) {
-        for (uint32_t plain = 0; plain < 2; plain++) {
+        for (uint32_t plain = 0; plain < 2 && algo_runs_on_ranks(&table[a]); plain++) {
             struct algo_args args = {.nranks = 3 - plain, .channels = 1 + plain, .parts = 1};
             struct sched *sched = algo_build(&table[a], &args, false, err);
             if (sched) add_seed(seeds, schedule_text(sched, plain, err), SEED_SCHEDULE);
             sched_free(sched);
         }
     }
+}
+
+static char *goal_text(const struct sched *sched, struct err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct linked *linked = link_sched(sched, &(struct link_opts){.mode = WIRE_STAGED}, err);
+    if (!linked) return NULL;
+    FILE *to = open_memstream(&text, &bytes);
+    struct goal_opts opts = {.block_bytes = 4096, .reduce_ns_per_byte = 1, .copy_ns_per_byte = 1};
+    goal_write(to, linked, &opts, err);
+    fclose(to);
+    linked_free(linked);
+    return text;
+}
+
+/* Every algorithm whose blocks are equal and that needs no agents, as GOAL. */
+static void add_goals(struct seeds *seeds, struct err *err)
+{
+    size_t count;
+    const struct algo *table = algo_table(&count);
+    for (size_t a = 0; a < count; a++) {
+        struct err why = ERR_INIT;
+        struct algo_args args = {.nranks = 2 + (uint32_t)a % 2, .channels = 1, .parts = 1};
+        struct sched *sched = algo_build(&table[a], &args, false, &why);
+        char *text = sched && sched->nagents == 0 ? goal_text(sched, err) : NULL;
+        if (text) add_seed(seeds, text, SEED_GOAL);
+        sched_free(sched);
+        err_release(&why);
+    }
+}
+
+/* Every shipped topology that a file of ASTRA-sim has words for, 4 times. */
+static void add_astras(struct seeds *seeds)
+{
+    static const struct astra_latency latency = {1000, 5000};
+    char **names = ship_names("topologies", ".json", NULL);
+    for (char **name = names; *name; name++) {
+        struct err why = ERR_INIT;
+        struct topo topo;
+        struct astra astra;
+        char *many = mem_printf("%sx4", *name), *text = NULL;
+        size_t bytes = 0;
+        if (topo_read(&topo, &seeds->table, many, 0, 0, &why) == 0 &&
+            astra_from_topo(&astra, &topo, &latency, &why) == 0) {
+            FILE *to = open_memstream(&text, &bytes);
+            astra_write(&astra, to);
+            fclose(to);
+            add_seed(seeds, text, SEED_ASTRA);
+            astra_release(&astra);
+        }
+        topo_release(&topo);
+        err_release(&why);
+        free(many);
+    }
+    ship_names_free(names);
 }
 
 static void add_texts(struct seeds *seeds, const char *folder, const char *suffix,
@@ -181,6 +249,15 @@ static char *put_value(const char *text, size_t bytes, struct rng *rng, const ch
     return splice(text, bytes, from, to, word);
 }
 
+/* Puts a word in the place of one between blanks. */
+static char *put_word(const char *text, size_t bytes, struct rng *rng, const char *word)
+{
+    size_t from = below(rng, bytes);
+    from += strcspn(text + from, " \n");
+    from += from < bytes;
+    return splice(text, bytes, from, from + strcspn(text + from, " \n"), word);
+}
+
 static char *edge_value(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
 {
     (void)seeds;
@@ -222,6 +299,13 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
     static const char *const bus_words[] = {
         "0x030200",     "0x068000",        "0x020000", "0x060400", "0x068001", "2.5 GT/s",
         "0000:06:00.0", "fffffff:ffff:ff", "ffff:0:0", ",,,,f",    "0-7",      "1e999"};
+    static const char *const goal_words[] = {
+        "0",           "1", "2",  "0b",       "4294967296",  "18446744073709551615",  "l0",
+        "l1",          "}", "{",  "requires", "irequires",   "send 1b to 0",          "rank 0 {",
+        "recv 1 from", "#", "/*", "tag 7",    "nic 9 cpu 3", "calc 99999999999999999"};
+    if (strncmp(text, "num_ranks", 9) == 0)
+        return put_word(text, bytes, rng,
+                        goal_words[below(rng, sizeof goal_words / sizeof *goal_words)]);
     if (strncmp(text, "<system", 7) == 0 && below(rng, 2)) {
         return put_attribute(text, bytes, rng,
                              bus_words[below(rng, sizeof bus_words / sizeof *bus_words)]);
@@ -463,6 +547,59 @@ static int try_table(const char *text, struct err *err)
     return bad;
 }
 
+/* What was read is written and read again as the same text; as a topology it makes sense. */
+static int try_astra(const char *text, const struct accel_table *table, struct err *err)
+{
+    struct astra astra, again;
+    struct topo topo;
+    if (astra_parse(&astra, "fuzz.yml", text, strlen(text), err) < 0)
+        return check_refusal(err, "fuzz.yml:");
+    char *texts[2] = {NULL, NULL};
+    size_t bytes;
+    FILE *to = open_memstream(&texts[0], &bytes);
+    astra_write(&astra, to);
+    fclose(to);
+    int bad = astra_parse(&again, "again", texts[0], bytes, err) < 0
+                  ? complain("refused again", err->text)
+                  : 0;
+    if (!bad) {
+        to = open_memstream(&texts[1], &bytes);
+        astra_write(&again, to);
+        fclose(to);
+        if (strcmp(texts[0], texts[1]) != 0) bad = complain("not the same again", texts[0]);
+        astra_release(&again);
+        int none = astra_to_topo(&astra, "fuzz.yml", &table->rows[0], &topo, err);
+        if (!bad) bad = none ? check_refusal(err, "fuzz.yml:") : check_topo(&topo);
+        if (!none) topo_release(&topo);
+    }
+    astra_release(&astra);
+    free(texts[0]);
+    free(texts[1]);
+    return bad;
+}
+
+/* What was read is timed, unless it is longer than time; every byte passes two links. */
+static int try_goal(const char *text, struct err *err)
+{
+    struct goal goal;
+    struct goal_result result;
+    if (goal_read(&goal, "fuzz.goal", text, strlen(text), err) < 0)
+        return check_refusal(err, "fuzz.goal:");
+    int bad = 0;
+    if (goal.nranks <= 64) { /* others differ in the network's size alone */
+        struct err why = ERR_INIT;
+        struct network *network = network_switch(goal.nranks, 50e9, 5000000);
+        bool ran = goal_run(&goal, network, 100, &result, &why) == 0;
+        if (!ran && !strstr(why.text, "in a circle") && !strstr(why.text, "passes 213 days"))
+            bad = complain("not timed", why.text);
+        if (ran) goal_result_release(&result);
+        err_release(&why);
+        network_free(network);
+    }
+    goal_release(&goal);
+    return bad;
+}
+
 /* Runs one iteration; *accepted is added to. Returns 1 if something does not hold. */
 static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration, bool show,
                    uint64_t *accepted)
@@ -479,6 +616,8 @@ static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration,
               : chosen->kind == SEED_TOPOLOGY ? try_topology(text, &seeds->table, &err)
               : chosen->kind == SEED_TABLE    ? try_table(text, &err)
               : chosen->kind == SEED_NCCL     ? try_nccl(text, &err)
+              : chosen->kind == SEED_ASTRA    ? try_astra(text, &seeds->table, &err)
+              : chosen->kind == SEED_GOAL     ? try_goal(text, &err)
                                               : try_model(text, &err);
     *accepted += err.count == 0;
     err_release(&err);
@@ -550,6 +689,8 @@ int main(int argc, char **argv)
         add_folder(&seeds, "models", SEED_MODEL, &err);
         add_folder(&seeds, "topologies", SEED_TOPOLOGY, &err);
         add_schedules(&seeds, &err);
+        add_goals(&seeds, &err);
+        add_astras(&seeds);
         add_texts(&seeds, "tests/cases/smi", ".txt", SEED_TABLE, &err);
         add_texts(&seeds, "tests/cases/nccl", ".xml", SEED_NCCL, &err);
         uint64_t ignored = 0;

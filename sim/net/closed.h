@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The time of a call in closed form: latency of the hops on the longest way plus bytes over
+ * bandwidth, for every algorithm and protocol that could run. */
+#pragma once
+
+#include "net/library.h"
+
+/* A topology as the formulas see it. Nodes are hosts, or domains of several hosts. */
+struct site {
+    enum link_gen gen;
+    double n, nodes, per_node; /* accelerators, nodes, accelerators of a node */
+    double per_host;           /* accelerators of a host */
+    double line_GBps;          /* of an accelerator, with the peers there are */
+    double nic_GBps;           /* of all NICs of a node; 0: one node */
+    enum fabric fabric;
+    bool nvswitch, grace;
+};
+
+/* 0, or -1 with a sentence (ERR_USAGE): several nodes and a NIC rate of 0. */
+int site_of(const struct topo *topo, struct site *site, struct err *err);
+
+/* One way to run a call. */
+struct way {
+    int algo, proto;
+    double base_us, latency_us, wire_us; /* of the kernel, the hops, the bytes */
+    double ceiling_GBps;                 /* busbw for endless sizes */
+    const char *limit;
+};
+
+enum { NWAYS = 16 };
+
+/* All ways to run the call that the library has there, forced ones alone where args forces; their
+ * number. */
+unsigned closed_ways(const struct site *site, const struct net_consts *c,
+                     const struct lib_args *args, enum coll_id coll, uint64_t bytes,
+                     struct way ways[NWAYS]);
+
+/* Whether the switch of a node can reduce and multicast, and it pays: published sweeps with NVLS
+ * forced fall behind the ring up to 4 GPUs of NVLink4 and 5 of NVLink5. */
+bool closed_has_nvls(const struct site *site);
+
+/* Latency of a hop between nodes for a call of that size, LL, us. */
+double closed_alpha(const struct site *site, const struct net_consts *c,
+                    const struct lib_args *args, uint64_t bytes);
+
+/* Time of the kernel, whatever it sends, us. */
+double closed_base(const struct site *site, const struct net_consts *c, int algo, int proto);
+
+/* What NVLS loses until all GPUs' chunks flow through the switch, us. It grows slowly with the time
+ * on the wire inside a node; published sweeps of 8 to 72 GPUs show it proportional to their number.
+ */
+double closed_nvls_ramp(const struct site *site, const struct net_consts *c, uint64_t bytes);
+
+/* The call as the host sees it, from the time on the device. */
+double closed_launched(const struct site *site, const struct net_consts *c,
+                       const struct lib_args *args, enum coll_id coll, double device_us,
+                       double *floor_us);
+
+/* An MPI library between processes on processors, or on accelerators through them. `bytes` is the
+ * buffer of a rank; alltoall: all blocks of a rank. */
+struct way closed_mpi(const struct site *site, const struct net_consts *c, bool gpu,
+                      enum coll_id coll, uint64_t bytes);

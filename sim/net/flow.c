@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From a library's choice to a run of the engine: see flow.h. Networks and schedules are made when
+ * they are first needed, and serve all sizes. */
+#include "net/flow.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "net/ceiling.h"
+#include "net/closed.h"
+#include "net/coll_loop.h"
+#include "net/fault.h"
+
+enum { NPOLICIES = NET_RING + 1 };
+
+struct flow {
+    const struct coll_request *request;
+    const struct topo *topo;
+    const struct net_consts *consts;
+    const struct lib_args *args;
+    struct ready_list hosts, domains; /* schedules whose node groups are these */
+    uint32_t *domain_sizes;
+    struct network *networks[NPOLICIES];
+};
+
+/* What stands for an algorithm of the library. */
+struct stand_in {
+    int algo;
+    enum coll_id coll;
+    const char *row; /* of our table; NULL: flow_tree */
+    enum net_policy policy;
+    bool per_nic;   /* a channel (of a tree: two) for each NIC of a host */
+    bool pipelined; /* in slices: a rank passes on one while the next arrives */
+};
+
+static const struct stand_in stand_ins[] = {
+    {NCCL_RING, COLL_ALLREDUCE, "ring", NET_RING, true, false},
+    {NCCL_RING, COLL_ALLGATHER, "ring", NET_RING, true, false},
+    {NCCL_RING, COLL_REDUCE_SCATTER, "ring", NET_RING, true, false},
+    {NCCL_RING, COLL_BROADCAST, "chain", NET_RING, true, true},
+    {NCCL_RING, COLL_REDUCE, "chain", NET_RING, true, true},
+    {NCCL_TREE, COLL_ALLREDUCE, NULL, NET_RING, true, true},
+    {NCCL_NVLS, COLL_ALLREDUCE, "nvls", NET_RING, false, true},
+    {NCCL_NVLS, COLL_ALLGATHER, "nvls", NET_RING, false, true},
+    {NCCL_NVLS, COLL_REDUCE_SCATTER, "nvls", NET_RING, false, true},
+    {NCCL_NVLS_TREE, COLL_ALLREDUCE, "nvls", NET_RING, true, true},
+    {NCCL_COLLNET, COLL_ALLREDUCE, "sharp", NET_RING, true, true},
+    {NCCL_PAT, COLL_ALLGATHER, "pat", NET_OWN, false, false},
+    {NCCL_PAT, COLL_REDUCE_SCATTER, "pat", NET_OWN, false, false},
+    {NCCL_P2P, COLL_ALLTOALL, "direct", NET_PXN, false, false},
+    {NCCL_P2P, COLL_ALLTOALLV, "direct", NET_PXN, false, false},
+    {NCCL_P2P, COLL_SENDRECV, "shift", NET_PXN, false, false},
+    {NCCL_P2P, COLL_GATHER, "direct", NET_PXN, false, false},
+    {NCCL_P2P, COLL_SCATTER, "direct", NET_PXN, false, false},
+};
+
+struct flow *flow_new(const struct coll_request *request, const struct topo *topo,
+                      const struct net_consts *consts, const struct lib_args *args,
+                      struct out *notes)
+{
+    struct flow *flow = mem_calloc(1, sizeof *flow);
+    flow->request = request;
+    flow->topo = topo;
+    flow->consts = consts;
+    flow->args = args;
+    flow->hosts = flow->domains = coll_schedules(request, notes);
+    uint32_t size = (uint32_t)topo_domain(topo), n = (uint32_t)request->nranks, count = 0;
+    flow->domain_sizes = mem_calloc((n + size - 1) / size, sizeof *flow->domain_sizes);
+    for (uint32_t first = 0; first < n; first += size)
+        flow->domain_sizes[count++] = n - first < size ? n - first : size;
+    flow->domains.args.nnodes = count;
+    flow->domains.args.nodes = flow->domain_sizes;
+    return flow;
+}
+
+void flow_free(struct flow *flow)
+{
+    if (!flow) return;
+    ready_release(&flow->hosts);
+    ready_release(&flow->domains);
+    free(flow->domain_sizes);
+    for (int i = 0; i < NPOLICIES; i++)
+        network_free(flow->networks[i]);
+    free(flow);
+}
+
+bool flow_is_mesh(const struct topo *topo)
+{
+    return topo->scale_up == SCALE_UP_NVLINK_MESH || topo->scale_up == SCALE_UP_NVLINK_CUBE ||
+           topo->scale_up == SCALE_UP_XGMI;
+}
+
+static const struct network *get_network(struct flow *flow, enum net_policy policy, struct err *err)
+{
+    if (flow->networks[policy]) return flow->networks[policy];
+    struct net_rate rates[NNET_KINDS];
+    struct topo topo = *flow->topo;
+    net_rates(flow->consts, &topo, rates);
+    if (policy == NET_RING && flow_is_mesh(&topo)) {
+        struct site site;
+        if (site_of(&topo, &site, err)) return NULL;
+        if (topo.scale_up == SCALE_UP_XGMI) rates[NET_NVLINK] = rates[NET_XGMI];
+        rates[NET_NVLINK].latency_ps /= 2; /* into the switch and out of it */
+        topo.scale_up = SCALE_UP_NVSWITCH;
+        topo.line_GBps = site.line_GBps;
+    }
+    flow->networks[policy] = network_build(&topo, rates, policy, NULL, err);
+    return flow->networks[policy];
+}
+
+static int run_ready(struct flow *flow, const struct network *network, const struct ready *ready,
+                     struct net_args *args, size_t count, struct flow_run *run, struct err *err)
+{
+    const struct coll_request *request = flow->request;
+    const struct linked *linked = ready->linked[0];
+    if (!linked) return err_add(err, ERR_USAGE, "%s cannot run out of place", ready->sched->name);
+    struct traffic *traffic = coll_size_args(request, linked, count, args);
+    args->network = network;
+    args->keep_steps = request->trace != NULL;
+    args->fold = request->net == NET_FLOW && !args->keep_log && !args->keep_steps;
+    *run = (struct flow_run){.network = network, .ready = ready};
+    int bad = net_run(linked, args, &run->net, err);
+    free(traffic);
+    if (!bad) run->device_us = (double)run->net.total_ps / 1e6;
+    return bad;
+}
+
+/* Speeds of a rank that moves the data itself and touches `bytes`: those of its cache while all
+ * fits, none of them from twice as many on. */
+static struct net_hands hands_of(const struct topo_hands *hands, double bytes)
+{
+    double beyond = bytes / (hands->cache_MiB * (1 << 20)) - 1;
+    double missing = beyond < 0 ? 0 : beyond > 1 ? 1 : beyond;
+    double ns_per_byte = missing / hands->buffer_GBps + (1 - missing) / hands->cached_GBps;
+    return (struct net_hands){.buffer_Bps = 1e9 / ns_per_byte, .slot_Bps = hands->slot_GBps * 1e9};
+}
+
+/* Bytes of a rank's buffers, in and out. */
+static double buffer_bytes(const struct coll_request *request, size_t count)
+{
+    uint32_t n = (uint32_t)request->nranks;
+    uint64_t blocks =
+        (uint64_t)coll_blocks(request->coll, BUF_IN, n) + coll_blocks(request->coll, BUF_OUT, n);
+    return (double)blocks * (double)count * (double)dtype_bytes(request->dtype);
+}
+
+int flow_own(struct flow *flow, const struct algo_choice *choice, size_t count,
+             struct flow_run *run, struct err *err)
+{
+    struct net_args args = coll_net_args(flow->request);
+    const struct topo_hands *said = &flow->topo->hands;
+    struct net_hands hands;
+    if (said->buffer_GBps > 0) {
+        hands = hands_of(said, buffer_bytes(flow->request, count));
+        args.hands = &hands;
+        args.overhead_ps += (ps_t)llround(said->post_us * 1e6);
+        if (args.slice_bytes == 0) args.slice_bytes = said->slice_KiB << 10;
+    }
+    const struct network *network = get_network(flow, NET_OWN, err);
+    const struct ready *ready = network ? ready_get(&flow->hosts, choice, err) : NULL;
+    return ready ? run_ready(flow, network, ready, &args, count, run, err) : -1;
+}
+
+/* Bytes of a chunk that one pass handles: a share of it so small that the pipeline is soon full,
+ * but large beside its latency, and no more passes than can be run in a moment. 0: all. */
+static size_t slice_of(const struct coll_request *request, size_t count, uint32_t channels)
+{
+    enum { SENDS = 1 << 20, MOST_PASSES = 512, LEAST = 128 << 10, LEAST_LONG = 32 << 10 };
+    size_t least = request->nranks > 64 ? LEAST_LONG : LEAST; /* a long chain */
+    size_t chunk = count * dtype_bytes(request->dtype) / channels;
+    size_t passes = SENDS / channels / request->nranks;
+    passes = passes < 1 ? 1 : passes > MOST_PASSES ? MOST_PASSES : passes;
+    size_t slice = chunk / passes & ~(size_t)63;
+    slice = slice < least ? least : slice;
+    return slice >= chunk ? 0 : slice;
+}
+
+static const struct stand_in *find_stand_in(const struct flow *flow,
+                                            const struct lib_choice *choice, struct err *err)
+{
+    enum coll_id coll = flow->request->coll->id;
+    for (size_t i = 0; i < sizeof stand_ins / sizeof *stand_ins; i++)
+        if (stand_ins[i].algo == choice->algo && stand_ins[i].coll == coll) return &stand_ins[i];
+    err_add(err, ERR_USAGE,
+            "no schedule stands for %s of NCCL with %s: --net closed has the formula",
+            flow->request->coll->name, choice->algo_name);
+    return NULL;
+}
+
+/* How a choice is run. */
+struct way_to_run {
+    const struct stand_in *in;
+    const struct network *network;
+    struct algo_choice ours;
+};
+
+/* NICs of a node that carry all that its accelerators' links can send: whole hosts' worth, each the
+ * same; a tree may use twice as many as a ring. */
+static uint32_t nics_wanted(const struct flow *flow, const struct stand_in *in,
+                            const struct network *network)
+{
+    const struct topo *topo = flow->topo;
+    uint32_t all = network_ring_nics(network), step = all;
+    uint64_t hosts = topo_domain(topo) / topo->per_host;
+    if (all == 0) return 1;
+    if (hosts > 1 && all % hosts == 0) step = all / (uint32_t)hosts;
+    struct ceiling c = ceiling_of(topo, flow->consts, CEILING_RING, flow->request->coll->id);
+    double one = c.node_GBps / c.nics, link = c.link_GBps * (in->algo == NCCL_RING ? 1 : 2);
+    uint32_t count = step;
+    while (count < all && count * one < link)
+        count += step;
+    return count;
+}
+
+/* 0, or -1 with a sentence. */
+static int settle(struct flow *flow, const struct lib_choice *choice, struct way_to_run *way,
+                  struct err *err)
+{
+    const struct stand_in *in = way->in = find_stand_in(flow, choice, err);
+    if (!in) return -1;
+    const struct algo *row =
+        in->row ? algo_find(flow->request->coll->id, in->row, err) : &flow_tree;
+    way->network = row ? get_network(flow, in->policy, err) : NULL;
+    if (!way->network) return -1;
+    uint32_t channels = row->channels;
+    if (in->per_nic) channels *= nics_wanted(flow, in, way->network);
+    if (flow->request->channels) channels = (uint32_t)flow->request->channels;
+    way->ours = (struct algo_choice){row, channels, 1};
+    return 0;
+}
+
+bool flow_is_quick(struct flow *flow, const struct lib_choice *choice)
+{
+    enum { PIPELINED = 1 << 14, RING = 1 << 26, EXCHANGE = 1 << 15 }; /* messages, about */
+    struct way_to_run way;
+    struct err later = ERR_INIT; /* flow_library says it again */
+    int bad = settle(flow, choice, &way, &later);
+    err_release(&later);
+    if (bad || flow->request->net == NET_FULL) return true;
+    for (size_t i = 0; i < flow->topo->nfaults; i++)
+        if (flow->topo->faults[i].link) return true; /* nothing else knows it */
+    double n = (double)flow->request->nranks, channels = way.ours.channels;
+    double leaf = (double)flow->topo->leaf_hosts * (double)flow->topo->per_host;
+    double alike = leaf > 0 && leaf < n ? leaf : (double)topo_domain(flow->topo); /* at best */
+    enum coll_id coll = flow->request->coll->id;
+    if (coll == COLL_ALLTOALL || coll == COLL_ALLTOALLV) return alike * n <= EXCHANGE;
+    return way.in->pipelined ? n * channels <= PIPELINED : alike * 2 * n * channels <= RING;
+}
+
+int flow_library(struct flow *flow, const struct lib_choice *choice, size_t count,
+                 struct flow_run *run, struct err *err)
+{
+    const struct coll_request *request = flow->request;
+    struct way_to_run way;
+    if (settle(flow, choice, &way, err)) return -1;
+    const struct algo_choice ours = way.ours;
+    const struct ready *ready = ready_get(&flow->domains, &ours, err);
+    if (!ready) return -1;
+    struct net_cost costs[NSCOPES] = {0};
+    double base_us = 0;
+    struct net_args args = coll_net_args(request);
+    uint64_t bytes =
+        coll_size(request->coll, (uint32_t)request->nranks, count, dtype_bytes(request->dtype));
+    lib_costs(flow->consts, flow->topo, flow->args, choice, request->coll->id, bytes, costs,
+              &base_us);
+    args.costs = costs;
+    if (way.in->pipelined) args.slice_bytes = slice_of(request, count, ours.channels);
+    if (run_ready(flow, way.network, ready, &args, count, run, err)) return -1;
+    run->device_us += base_us;
+    return 0;
+}
+
+void flow_release(struct flow_run *run)
+{
+    net_result_release(&run->net);
+}

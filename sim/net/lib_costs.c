@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The constants in the engine's terms. A hop has one latency: a part of it lies with the links
+ * (what LL pays), the rest with the message, by protocol. */
+#include <math.h>
+#include <string.h>
+
+#include "net/closed.h"
+#include "net/net.h"
+#include "net/network.h"
+
+static ps_t ps_of(double us)
+{
+    return us > 0 ? (ps_t)llround(us * 1e6) : 0;
+}
+
+static double inside_us(const struct net_consts *c, enum link_gen gen, int proto)
+{
+    return c->hop_us[proto] * c->latency[gen] * (gen == LINK_PCIE ? c->pcie_hop : 1);
+}
+
+void net_rates(const struct net_consts *c, const struct topo *topo, struct net_rate *rates)
+{
+    enum link_gen gen = link_gen_of(topo);
+    bool direct = topo->scale_up != SCALE_UP_NVSWITCH; /* one link between two accelerators */
+    double hop = inside_us(c, gen, NCCL_LL), eff = c->link_eff[gen];
+    double nvlink_eff = gen == LINK_PCIE || gen == LINK_MEMORY ? c->link_eff[LINK_NVLINK3] : eff;
+    bool pcie = gen == LINK_PCIE;
+    const struct net_rate all[NNET_KINDS] = {
+        [NET_PORT] = {1, 0},
+        [NET_NVLINK] = {nvlink_eff, ps_of(pcie     ? 0
+                                          : direct ? hop
+                                                   : hop / 2)},
+        [NET_XGMI] = {gen == LINK_XGMI ? eff : c->link_eff[LINK_XGMI], ps_of(hop)},
+        [NET_PCIE] = {pcie ? eff : .8, ps_of(pcie ? hop / 2 : 0)}, /* copies reach 0.80 to 0.83 */
+        [NET_SOCKET] = {.8, 0},
+        [NET_MEMORY] = {.8, 0},
+        [NET_NIC] = {c->nic_eff[topo->fabric], ps_of(c->alpha_us[topo->fabric] / 2)},
+        [NET_FABRIC] = {c->nic_eff[topo->fabric], 0},
+    };
+    memcpy(rates, all, sizeof all);
+}
+
+/* Grouped sends and receives: the sender pays for each, one after the other. */
+static void sends(const struct net_consts *c, const struct site *s, enum coll_id coll, double alpha,
+                  struct net_cost *costs)
+{
+    bool pairs = coll == COLL_SENDRECV;
+    for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
+        bool inside = scope <= SCOPE_DOMAIN;
+        double us = inside ? c->hop_p2p_us * c->latency[s->gen] : alpha / 2 / s->per_node;
+        double eff = !pairs ? c->alltoall_eff : inside ? c->sendrecv_eff : c->sendrecv_net;
+        costs[scope].overhead_ps = ps_of(pairs ? 0 : us);
+        costs[scope].stretch = 1 / eff;
+    }
+}
+
+/* Bytes on the links per byte of a message: what the closed form takes off the rate, where the
+ * links themselves do not. */
+static double stretch(const struct net_consts *c, const struct site *s, int algo, int proto,
+                      enum coll_id coll, bool inside)
+{
+    double flags = 1 / c->proto_eff[proto], net = s->nodes <= 2 ? c->tree_two : c->tree_many;
+    double n = s->n, factor = 2 * (n - 1) / n;
+    bool gather = coll == COLL_ALLGATHER || coll == COLL_REDUCE_SCATTER;
+    switch (algo) {
+    case NCCL_TREE:
+        if (proto == NCCL_LL) flags = 1 / c->tree_ll;
+        return inside ? flags * factor / 2 / c->tree_eff : flags / net;
+    case NCCL_NVLS:
+    case NCCL_NVLS_TREE:
+        return inside ? 1 / c->nvls_eff[s->gen] : 1 / (net * c->nvls_net);
+    case NCCL_COLLNET:
+        return inside ? 1 / c->sharp_eff : factor / c->sharp_net;
+    default:
+        return inside && gather ? flags / c->gather_eff : flags;
+    }
+}
+
+void lib_costs(const struct net_consts *c, const struct topo *topo, const struct lib_args *args,
+               const struct lib_choice *choice, enum coll_id coll, uint64_t bytes,
+               struct net_cost *costs, double *base_us)
+{
+    struct site site;
+    struct err quiet = ERR_INIT;
+    memset(costs, 0, NSCOPES * sizeof *costs);
+    *base_us = 0;
+    bool bad = site_of(topo, &site, &quiet) != 0;
+    err_release(&quiet);
+    if (bad || choice->proto < 0) return;
+    int p = choice->proto, algo = choice->algo;
+    bool nvls = algo == NCCL_NVLS || algo == NCCL_NVLS_TREE;
+    double alpha = site.nodes > 1 ? closed_alpha(&site, c, args, bytes) : 0;
+    double link = site.nodes > 1 ? c->alpha_us[site.fabric] : 0, own = site.line_GBps;
+    own *= c->link_eff[site.gen] * 1e9;
+    *base_us = closed_base(&site, c, algo, p);
+    if (nvls) *base_us += closed_nvls_ramp(&site, c, bytes);
+    if (algo == NCCL_P2P) {
+        sends(c, &site, coll, alpha, costs);
+        return;
+    }
+    for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
+        bool inside = scope <= SCOPE_DOMAIN;
+        double hop = inside ? inside_us(c, site.gen, p)
+                            : alpha * c->proto_alpha[p] * (algo == NCCL_RING ? c->ring_alpha : 1);
+        double links = inside ? inside_us(c, site.gen, NCCL_LL) : link;
+        costs[scope].latency_ps = inside && nvls ? 0 : ps_of(hop - links);
+        costs[scope].stretch = stretch(c, &site, algo, p, coll, inside);
+        if (p == NCCL_LL && algo == NCCL_RING)
+            costs[scope].most_Bps = own * c->ll_most / c->proto_eff[p];
+    }
+}
