@@ -4,6 +4,7 @@
 
     simulate.py COLLBENCH COMMSIM                      ranks of one memory
     simulate.py COLLBENCH COMMSIM --rate 1G [--hosts 4]    one rank on each of the shaped test hosts
+    simulate.py - COMMSIM --recorded FILE.json         what was measured before and kept with --keep
 
 What is fitted: the topology's "hands" (speeds of buffers in and beyond the cache, of slots, time of
 a message) and the latency of a message, on operations that are not predicted: sendrecv, gather and
@@ -62,7 +63,7 @@ class Shaped:
              "latency_ns": 30000}
 
     def __init__(self, options, hosts):
-        self.ranks, self.hosts, self.rate = options.hosts, hosts, options.rate
+        self.ranks, self.hosts, self.rate = options.hosts, hosts, options.rate  # hosts: None if recorded
         self.sizes = ["-b", options.b, "-e", options.e, "-f", "4"]
 
     def measure(self, program, words):
@@ -166,11 +167,36 @@ def report(said, measured):
     return errors
 
 
+def keep(path, options, measured, shapes):
+    rows = [{"op": op, "algo": algo, "size_B": size, "time_us": round(time * 1e6, 3),
+             "channels": shapes[op, algo][0], "parts": shapes[op, algo][1]}
+            for (op, algo, size), time in sorted(measured.items())]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps({"rate": options.rate, "hosts": options.hosts, "ranks": options.ranks,
+                               "b": options.b, "e": options.e, "repeat": options.repeat,
+                               "rows": rows}).replace(', {"op"', ',\n{"op"') + "\n")
+
+
+def recorded(path, options):
+    """What `keep` wrote; its place."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    for name in ["rate", "hosts", "ranks", "b", "e"]:
+        setattr(options, name, document[name])
+    rows = document["rows"]
+    return (Shaped(options, None) if options.rate else Memory(options),
+            {(row["op"], row["algo"], row["size_B"]): row["time_us"] * 1e-6 for row in rows},
+            {(row["op"], row["algo"]): (row["channels"], row["parts"]) for row in rows})
+
+
 def run(place, options):
     measured, shapes = measure_all(place, options)
     if options.keep:
-        with open(options.keep, "w", encoding="utf-8") as file:
-            json.dump([[*key, time] for key, time in sorted(measured.items())], file)
+        keep(options.keep, options, measured, shapes)
+    return judge(place, options, measured, shapes)
+
+
+def judge(place, options, measured, shapes):
     values, left = fit(place, options, measured, shapes)
     print("# fitted: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items())
           + f"; misfit {left:.1%}")
@@ -194,6 +220,7 @@ def read_options():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--most", type=float, default=15, metavar="PERCENT")
     parser.add_argument("--keep", metavar="FILE", help="write what was measured")
+    parser.add_argument("--recorded", metavar="FILE", help="read it, and measure nothing")
     return parser.parse_args()
 
 
@@ -201,6 +228,9 @@ def main():
     options = read_options()
     netns.end_by_exception()
     try:
+        if options.recorded:
+            place, measured, shapes = recorded(options.recorded, options)
+            return judge(place, options, measured, shapes)
         if not options.rate:
             return run(Memory(options), options)
         with netns.Hosts(options.hosts, options.rate) as hosts:
