@@ -119,6 +119,7 @@ class Nics(Case):
         small = self.row(f"allreduce --topo {path} --size 1M")
         self.assertGreater(small["out_of_place_time_us"], 3 * 11)
         self.assertIn("latency-bound at 64 KiB", self.notes(f"allreduce --topo {path} --size 64K"))
+        self.near(self.busbw(line.replace("Ring", "Tree") + "4G"), 150, 0.2)
 
     def test_c12_one_gpu_is_one_pcie_link(self):
         """NICs beside every second of 8 GPUs; with one GPU per node its PCIe link or NIC is all."""
@@ -162,6 +163,31 @@ class Links(Case):
         self.assertLessEqual(self.busbw(line + same + " --gpus 2"), 1.001 * self.busbw(line + across))
         self.assertLessEqual(self.busbw(line + same + " --gpus 8"), self.busbw(line + same + " --gpus 4"))
 
+    def test_c08_peer_access_or_host_memory(self):
+        """Both are run, the better one is named, and the library stands above."""
+        for topo in ("pcie8-a100", "pcie4-4090-p2p"):
+            notes = self.notes(f"allreduce --topo {topo} --size 1G --nccl 2.20.5")
+            self.assertIn("NCCL 2.19-2.26", notes)
+            peer, host, better = re.search(r"([\d.]+) GB/s with peer access, ([\d.]+) through host "
+                                           r"memory .*: the better is ([a-z ]+)", notes).groups()
+            line = f"allreduce --topo {topo} --size 1G"
+            self.near(float(peer), self.busbw(line), 1e-3)
+            self.near(float(host), self.busbw(line + " --fault no-peer-access"), 1e-3)
+            gain = float(peer) / float(host)
+            self.assertEqual(better, "peer access" if gain > 1.02 else
+                             "host memory" if gain < 1 / 1.02 else "neither")
+        self.assertNotIn("host memory", self.notes("allreduce --topo dgx-h100 --size 1G"))
+
+    def test_c09_bridge(self):
+        """2 H100 PCIe: 240 GB/s over three bridges; 116 is what half of their links give (94 %)."""
+        line = "allreduce --topo h100-pcie-pairs --gpus 2 --algo Ring --size 4G"
+        self.near(self.ceiling(line), 240, 0.05)
+        self.assertNotIn("healthy", self.notes(line + " --measured 116"))
+        half = self.topo("H100-PCIe-80GB", hosts=1, per_host=2, scale_up={
+            "kind": "nvlink-pairs", "line_GBps": 150, "ring_GBps": 120, "source": SOURCE})
+        line = f"allreduce --topo {half} --algo Ring --size 4G"
+        self.near(self.ceiling(line), 116, 0.1)
+
     def test_c09_nvlink_pairs(self):
         """12 links: 240 GB/s at most; 208 to 232 were measured."""
         line = "allreduce --topo dgx-a100 --algo Ring --size 4G"
@@ -196,6 +222,15 @@ class Links(Case):
             self.assertGreater(row["out_of_place_time_us"], 4)
 
 
+    def test_c16_curve(self):
+        """2 to 8 A100, us: 4 for each kernel that the one process launches (within 8 %)."""
+        for gpus, wanted in zip(range(2, 9), (10, 13.76, 16.88, 20.8, 25.2, 29.5, 33.7)):
+            for net in ("closed", "flow"):
+                row = self.row(f"allreduce --topo dgx-a100 --gpus {gpus} --size 8 --algo Ring "
+                               f"--launch-mode single --net {net}")
+                self.near(row["out_of_place_time_us"], wanted, 0.08, f"{gpus} {net}")
+
+
 class AllToAll(Case):
     def test_c18_aggregation(self):
         """Gathered in the host first, 1/8 as many messages cross; that helps small sizes alone."""
@@ -211,6 +246,35 @@ class AllToAll(Case):
                                                for m in csv.DictReader(file))
         self.assertEqual(crossing["direct", "16K"], 8 * crossing["hierarchical", "16K"])
         self.near(times["hierarchical", "256M"], times["direct", "256M"], 0.25)
+
+    def test_c18_pxn(self):
+        """Of NCCL: off, 8 times as many messages for a host; the bandwidth is the same."""
+        for net in ("closed", "flow"):
+            line = f"alltoall --topo dgx-h100x4 --net {net} --size "
+            usual, off = ({size: self.row(line + size + flag)["out_of_place_time_us"]
+                           for size in ("1K", "1G")} for flag in ("", " --no-pxn"))
+            self.assertGreater(off["1K"], 1.5 * usual["1K"])
+            self.near(off["1G"], usual["1G"], 0.02)
+
+    def test_c19_without_nvlink(self):
+        """2 x 8, all by the NICs: 46 GB/s and 30 us were seen."""
+        notes = self.notes("alltoall --topo dgx-h100x2 --size 1G")
+        self.near(float(re.search(r"busbw ends at ([\d.]+) x", notes)[1]), 46, 0.08)
+        self.near(self.row("alltoall --topo dgx-h100x2 --size 1K")["out_of_place_time_us"], 30, 0.25)
+
+    def test_c21_experts(self):
+        """A token's way to 4 experts and back in 48 layers of 6144 16-bit values: 4.5 MiB, of which
+        (n-1)/n leaves its GPU, and over two hosts half crosses."""
+        for hosts, leaves, crosses in ((1, 3.9375, 0), (2, 4.21875, 2.25)):
+            log = os.path.join(self.folder.name, f"moe{hosts}.csv")
+            self.run_it(f"alltoall --topo dgx-h100x{hosts} --as collbench --algo direct "
+                        f"--size {2 * 4 * 48 * 6144 * 2} --log {log}")
+            with open(log, encoding="utf-8") as file:
+                sent = [m for m in csv.DictReader(file)
+                        if m["src"] == "0" and m["dst"] != "0" and m["in_place"] == "false"]
+            self.assertEqual(sum(int(m["bytes_B"]) for m in sent), leaves * 2**20)
+            self.assertEqual(sum(int(m["bytes_B"]) for m in sent if int(m["dst"]) >= 8),
+                             crosses * 2**20)
 
     def test_c19_what_is_good(self):
         """(n-1)/(n-M) of a GPU's NIC; the sentence says what a node sends out."""
@@ -233,13 +297,14 @@ class Physics(Case):
             self.near(row["out_of_place_time_us"] / 1e3, wanted, 2e-4)
 
     def test_rails(self):
-        """1 GiB over 2 x 8 GPUs: 10.07 ms by 8 rails of 25 GB/s, 80.5 by one (at full rate)."""
+        """1 GiB over 2 x 8 GPUs: 10.07 ms by 8 rails of 25 GB/s, 80.5 by one (at full rate). Beside
+        8 rails the links inside are near their limit, too."""
         line = "allreduce --topo dgx-a100x2 --algo Ring --proto Simple --size 1G --launch 0us"
         eight, one = (self.row(line + fault)["out_of_place_time_us"] / 1e3
                       for fault in ("", " --fault nics=1"))
         self.assertGreater(eight, 10.07)
         self.assertGreater(one, 80.5)
-        self.near(eight, 10.07, 0.08)
+        self.near(eight, 10.07, 0.12)
         self.near(one, 80.5, 0.06)
 
     def test_nccl_curve_of_a100(self):
@@ -251,15 +316,35 @@ class Physics(Case):
                 row = self.row(f"allreduce --topo dgx-a100 --size {size} --net {net} --launch 92us")
                 self.near(row["out_of_place_time_us"], wanted, share, f"{size} {net}")
 
+    def times(self, line):
+        rows = csv.DictReader(self.run_it(line + " --csv -").stdout.splitlines())
+        return {row["size_B"]: float(row["out_of_place_time_us"]) for row in rows}
+
     def test_engine_and_formula_agree(self):
-        """A ring on one node: the engine runs what the formula says."""
-        for topo in ("dgx-a100", "dgx-h100", "dgx-b200", "hgx-mi300x"):
-            for operation in ("allreduce", "allgather", "reduce_scatter"):
-                for size in ("1K", "1M", "1G"):
-                    line = f"{operation} --topo {topo} --algo Ring --size {size} --net "
-                    closed, flow = (self.row(line + net)["out_of_place_time_us"]
-                                    for net in ("closed", "flow"))
-                    self.near(flow, closed, 0.05, line)
+        """A ring on one node to 2 %; whatever NCCL takes to 15 %, on one node and on several,
+        whose ranks' NICs are one, several, or shared. (Where pairs of GPUs have no link, and over
+        sockets, the engine alone knows who waits for whom.)"""
+        one = ("dgx-a100", "dgx-h100", "dgx-b200", "hgx-mi300x", "h100-quad")
+        several = ("dgx-a100x2", "dgx-h100x4", "dgx-b200x3", "hgx-mi300xx2", "alps-gh200x4",
+                   "p5-h100x2", "dgx1-v100x2", "h200-4nicx3")
+        rings = ("allreduce", "allgather", "reduce_scatter")
+        others = ("broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv")
+        grid = [(topo, f"{operation} --algo Ring", 0.02) for topo in one for operation in rings]
+        grid += [(topo, operation, 0.15) for topo in one + several for operation in rings + others]
+        for topo, what, share in grid:
+            line = f"{what} --topo {topo} -b 1K -e 1G -f 32 --net "
+            closed, flow = self.times(line + "closed"), self.times(line + "flow")
+            self.assertEqual(len(closed), 5)
+            for size, time in closed.items():
+                self.near(flow[size], time, share, f"{line} {size}")
+
+    def test_in_place(self):
+        """Our schedules on a cluster run in place, too, where they can; a ring's bytes are alike."""
+        row = self.row("allreduce --topo dgx-h100x2 --as collbench --algo ring --size 1M")
+        self.near(row["in_place_time_us"], row["out_of_place_time_us"], 1e-9)
+        self.assertEqual(row["in_place_wrong"], 0)
+        row = self.row("scatter --topo dgx-h100x2 --as collbench --algo direct --size 1M")
+        self.assertGreater(row["in_place_time_us"], 0)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ class Case(unittest.TestCase):
 class Files(Case):
     def test_all_that_can_be_read_go_round(self):
         """What was converted reads back as the same table and the same file."""
-        files = glob.glob(f"{CASES}/smi/*.txt") + glob.glob(f"{CASES}/nccl/*.xml")
+        files = [path for form in ("smi/*.txt", "nvlink/*.txt", "nccl/*.xml")
+                 for path in glob.glob(f"{CASES}/{form}")]
         read = [path for path in files if topo("check", path).returncode == 0]
         self.assertGreater(len(read), 35)
         for path in read:
@@ -88,6 +89,21 @@ class Files(Case):
         self.assertEqual(self.fine("check", f"{CASES}/nccl/dgx1-v100.xml"), "")
         self.assertIn("WARNING: ", self.fine("check", f"{CASES}/smi/e09.txt"))
         self.refused("check", f"{CASES}/smi/e12e_cells.txt", words=["e12e_cells.txt:", "NODENODE"])
+
+    def test_nvlink_status(self):
+        """C27: links per GPU with their rate; some down is a fault, all down on a PCIe card not."""
+        out = self.fine("show", f"{CASES}/nvlink/c27-v100.txt")
+        self.assertIn("# gpu0, Tesla V100-SXM2-16GB: 4 x nvlink, 103.1 GB/s per direction", out)
+        out = self.fine("check", f"{CASES}/nvlink/c27-v100.txt")
+        self.assertIn("a fault: 4 of 6 NVLinks are active (not: 3, 5): 67 % of the NVLink "
+                      "bandwidth", out)
+        out = self.fine("check", f"{CASES}/nvlink/c27-a100-pcie.txt")
+        self.assertIn("all 12 NVLinks are inactive: normal for this card", out)
+        self.assertNotIn("a fault", out)
+        self.assertEqual(cells(self.fine("show", f"{CASES}/nvlink/h100.txt"))["GPU0", "GPU3"],
+                         "NV18")
+        self.refused("check", "-", text="GPU 0: A\n\t Link 0: fast\n",
+                     words=["-:2: link 0", "25.781 GB/s"])
 
     def test_draw(self):
         out = self.fine("draw", f"{CASES}/nccl/dgx1-v100.xml")
@@ -178,6 +194,27 @@ class Uniform(Case):
             self.assertIn("# fault: ", out)
             self.assertIn(words, out)
         self.refused("check", "-", text=text.replace("nic3", "nic9"), words=["nic9"])
+        out = self.fine("draw", "-", text=text)
+        for words in ['"fault 1" -- "nic3" [color=red', '"fault 2" -- "nic2" [color=red',
+                      'label="host1/nic2 is missing"', 'label="the network falls back to TCP"']:
+            self.assertIn(words, out)
+        cables = [row for row in out.splitlines() if ' -- "leaf of rail' in row]
+        self.assertEqual([row.split('"')[1] for row in cables if "style=dashed" in row],
+                         ["nic2", "nic3"])
+
+    def test_faults_by_option(self):
+        out = self.fine("show", "dgx-h100x2", "--fault", "host0/nic3=0.5", "--fault", "nics=4")
+        self.assertIn("# fault: host0/nic3 at 0.5 of its rate\n# fault: 4 NICs", out)
+        self.assertEqual(self.fine("check", "dgx-h100x2", "--fault", "host*/nic3=0"), "")
+        out = self.fine("draw", "dgx-h100x2", "--fault", "nics=4", "--fault",
+                        "host*/gpu2 nvlink=0.5")
+        self.assertIn('"fault 2" -- "gpu2"', out)
+        self.assertEqual(out.count('style=dashed, penwidth=2'), 4)  # of nic4 to nic7
+        self.assertNotIn("red", self.fine("draw", "dgx-h100x2"))
+        self.refused("draw", "dgx-h100x2", "--fault", "host0/nic9=0.5", words=["nic9"])
+        self.refused("convert", "dgx-h100x2", "--fault", "nics=4", words=["--fault is for show"])
+        self.refused("show", f"{CASES}/smi/e09.txt", "--fault", "tcp",
+                     words=["is of the form graph"])
 
     def test_faults_have_lines(self):
         base = """{

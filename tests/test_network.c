@@ -966,6 +966,7 @@ static const struct {
     {"host-1/nic0=0.5", "there is no link \"host-1/nic0\""},
     {"leaf99 to spine0=0.5", "there is no link \"leaf99 to spine0\""},
     {"host0/gpu1 nvlink=0", "\"host0/gpu1 nvlink\" cannot be missing, only a NIC"},
+    {"host0/nic3=1e-323", "e-324; it must be in 1e-06..1, or 0 (a NIC that is missing)"},
     {"leaf0 to spine0=0", "\"leaf0 to spine0\" cannot be missing"},
 };
 
@@ -1010,6 +1011,10 @@ static const struct {
      {0}},
     {{"H100", 300, 1, NET("ib", "1", "400", ", \"layout\": \"torus\", \"dims\": [300]")},
      "routes of 150 links; the longest may have 32",
+     {0}},
+    {{"H100", 2000000000, 1,
+      NET("ib", "16", "400", ", \"layout\": \"fat-tree\", \"leaf_hosts\": 2000000000")},
+     "x: 64000000000 links between switches; the most are 2147483647",
      {0}},
     {{"A100", 2, 2, NET("ib", "2", "200", "")},
      "x: host1 has no NIC left",

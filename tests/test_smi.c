@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tables of `nvidia-smi topo -m` from reports (tests/cases/smi): the tree that each becomes, its
- * warnings, and that the matrix of that tree has the codes of the table; and the faults of broken
- * ones. Rows that reports leave out are filled in by the pattern of the others. */
+ * The status of NVLinks (tests/cases/nvlink), and tables of `nvidia-smi topo -m` from reports
+ * (tests/cases/smi): the tree that each becomes, its warnings, and that the matrix of that tree has
+ * the codes of the table; and the faults of broken ones. Rows that reports leave out are filled in
+ * by the pattern of the others. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/mem.h"
 #include "net/smi.h"
+#include "net/smi_links.h"
 
 struct expected {
     const char *file;
@@ -508,4 +510,140 @@ Test(smi, not_a_table)
         graph_near(&graph, graph_find(&graph, GRAPH_ACCEL, 0), graph_find(&graph, GRAPH_ACCEL, 1)),
         GRAPH_SYS);
     graph_release(&graph);
+}
+
+/* ---- nvidia-smi nvlink --status ---- */
+
+static char *status_text(const char *name)
+{
+    char *path = mem_printf("../nvlink/%s", name), *text = text_of(path);
+    free(path);
+    return text;
+}
+
+/* Reads it, and again from the graph's own form: the same nodes, links and rates. */
+static void read_status(struct graph *graph, const char *text)
+{
+    struct err err = ERR_INIT;
+    struct graph again;
+    char *own = NULL;
+    size_t bytes = 0;
+    cr_assert(smi_links_is(text, strlen(text)) && !smi_is(text, strlen(text)), "%s", text);
+    cr_assert_eq(graph_parse(graph, "s", text, strlen(text), &err), 0, "%s", err.text);
+    FILE *to = open_memstream(&own, &bytes);
+    graph_write(graph, to);
+    fclose(to);
+    cr_assert_eq(graph_parse(&again, "own", own, bytes, &err), 0, "%s", err.text);
+    cr_assert(again.nnodes == graph->nnodes && again.nlinks == graph->nlinks);
+    for (size_t i = 0; i < again.nnodes; i++)
+        cr_expect_str_eq(again.nodes[i].name, graph->nodes[i].name);
+    for (size_t i = 0; i < again.nlinks; i++) {
+        const struct graph_link *a = &again.links[i], *b = &graph->links[i];
+        cr_expect(a->count == b->count && a->a == b->a && a->b == b->b);
+        cr_expect_float_eq(a->GBps, b->GBps, 1e-9);
+    }
+    graph_release(&again);
+    free(own);
+}
+
+/* C27: what works, what is broken, and what is normal. */
+Test(smi, c27)
+{
+    static const struct {
+        const char *file;
+        unsigned gpus, links; /* of the first GPU, to nvswitch0 */
+        double GBps;
+        unsigned nwarns;
+        const char *warns;
+    } rows[] = {
+        {"c27-v100", 1, 4, 4 * 25.781, 2,
+         "s:1: gpu0 (Tesla V100-SXM2-16GB): a fault: 4 of 6 NVLinks are active (not: 3, 5): 67 % "
+         "of the NVLink bandwidth, 103.1 of 154.7 GB/s per direction"},
+        {"c27-a100-pcie", 1, 0, 0, 1,
+         "s:1: gpu0 (NVIDIA A100-PCIE-40GB): all 12 NVLinks are inactive: normal for this card "
+         "without an NVLink bridge, no fault"},
+        {"unable", 2, 0, 0, 1,
+         "s:2: gpu0 (NVIDIA A100 80GB PCIe): all NVLinks are inactive: normal for this card "
+         "without an NVLink bridge, no fault"},
+        {"h100", 4, 18, 18 * 26.562, 1, "s: where NVLinks lead is not said, one switch is taken"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct graph graph;
+        char *text = status_text(rows[i].file);
+        read_status(&graph, text);
+        unsigned gpus = 0;
+        for (size_t k = 0; k < graph.nnodes; k++)
+            gpus += graph.nodes[k].kind == GRAPH_ACCEL;
+        cr_expect_eq(gpus, rows[i].gpus, "%s", rows[i].file);
+        cr_assert_eq(graph.nlinks, rows[i].links ? rows[i].gpus : 0);
+        for (size_t k = 0; k < graph.nlinks; k++) {
+            cr_expect_eq(graph.links[k].count, rows[i].links);
+            cr_expect_float_eq(graph.links[k].GBps, rows[i].GBps, 1e-9);
+        }
+        cr_assert_eq(graph.nwarnings, rows[i].nwarns, "%s", rows[i].file);
+        cr_expect(strncmp(graph.warnings[0], rows[i].warns, strlen(rows[i].warns)) == 0, "%s",
+                  graph.warnings[0]);
+        graph_release(&graph);
+        free(text);
+    }
+}
+
+/* Which module it is decides what links that are all down mean; rates that differ are a fault. */
+Test(smi, status_of_links)
+{
+    static const struct {
+        const char *text, *warns;
+    } rows[] = {
+        {"GPU 0: Tesla V100-SXM2-16GB\n Link 0: <inactive>\n",
+         "all 1 NVLinks are inactive: a fault: an SXM module has NVLink, 0 %"},
+        {"GPU 7: NVIDIA H100 80GB HBM3 (UUID: x)\r\n Link 0: <inactive>\r\n",
+         "gpu7 (NVIDIA H100 80GB HBM3): all 1 NVLinks are inactive: normal for a PCIe card "
+         "without an NVLink bridge, a fault for an SXM module"},
+        {"GPU 0: A\n Link 0: 25 GB/s\n Link 1: 12.5 GB/s\n",
+         "its NVLinks are not of one rate, 12.5 to 25 GB/s"},
+        {"GPU 0: A\n Link 2: 25 GB/s\n Link 4: <disabled>\n", "1 of 2 NVLinks are active (not: 4)"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct graph graph;
+        read_status(&graph, rows[i].text);
+        cr_expect(strstr(graph.warnings[0], rows[i].warns), "%s", graph.warnings[0]);
+        graph_release(&graph);
+    }
+    struct graph graph;
+    read_status(&graph, "GPU 0: NVIDIA L40S (UUID: GPU-1)\nGPU 3: NVIDIA L40S (UUID: GPU-2)\n");
+    cr_expect(graph.nwarnings == 0 && graph.nnodes == 2 && graph.nlinks == 0);
+    graph_release(&graph);
+}
+
+Test(smi, status_refused)
+{
+    static const struct {
+        const char *text;
+        unsigned count;
+        const char *says;
+    } rows[] = {
+        {"GPU 0: A\n Link 0: 0 GB/s\n", 1, "s:2: link 0: \"0 GB/s\" is neither a rate such as"},
+        {"GPU 0: A\n Link 0: 25 Gb/s\n Link 1: nan GB/s\n", 2, "s:3: link 1: \"nan GB/s\""},
+        {"GPU 0: A\n Link 0: 1.2.3 GB/s\n Link 3: 0x19 GB/s\n Link 1: 1e999 GB/s\n", 3,
+         "s:3: link 3: \"0x19 GB/s\" is neither"},
+        {"GPU 0: A\n Link 0: 25 GB/s\n Link 0: 25 GB/s\n", 1, "s:3: link 0 follows link 0"},
+        {"GPU 1: A\nGPU 0: A\n Link 0: 25 GB/s\n", 2, "s:2: GPU 0 follows GPU 1"},
+        {" Link 0: 25 GB/s\nGPU 0: A\n", 1, "s:1: a link before any GPU"},
+        {"GPU 0: A\nhello\n", 1, "s:2: \"hello\" is neither a GPU"},
+        {"GPU 0: (UUID: x)\n", 1, "s:1: GPU 0 has no model's name"},
+        {"GPU 99999999999999999999: A\n", 1, "s:1: the number of a GPU is above 999999"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = ERR_INIT;
+        struct graph graph;
+        cr_assert_eq(smi_links_read(&graph, "s", rows[i].text, strlen(rows[i].text), &err), -1);
+        cr_expect(err.count == rows[i].count && err.code == ERR_USAGE, "%u: %s", err.count,
+                  err.text);
+        cr_expect(strstr(err.text, rows[i].says), "%s", err.text);
+        cr_expect(graph.nnodes == 0 && graph.nodes == NULL);
+        err_release(&err);
+    }
+    cr_expect_not(smi_links_is("", 0));
+    cr_expect_not(smi_links_is("GPU0 GPU1\n", 10));
+    cr_expect_not(smi_links_is("{\"GPU 0: A\": 1}\n", 17));
 }

@@ -7,6 +7,8 @@
 
 #include "net/fault.h"
 
+static const double pcie_share = .8; /* of a device's PCIe link, by copies: 0.80 to 0.83 */
+
 /* What a formula needs, worked out once per call. */
 struct call {
     const struct site *s;
@@ -19,11 +21,16 @@ struct call {
     double alpha;         /* us of a hop between nodes */
 };
 
-/* The rate of a way through two links where both are near their limit: they disturb each other. */
-static double together(const struct call *k, double own, double net)
+/* Rates of the two kinds of links that a way passes. */
+struct rates {
+    double own, net;
+};
+
+/* The rate of a way through both: near their limits they disturb each other. */
+static double together(const struct call *k, struct rates r)
 {
-    if (!k->many) return own;
-    double low = fmin(own, net), high = fmax(own, net), p = k->c->soft_power;
+    if (!k->many) return r.own;
+    double low = fmin(r.own, r.net), high = fmax(r.own, r.net), p = k->c->soft_power;
     return low * pow(1 + pow(low / high, p), -1 / p);
 }
 
@@ -56,48 +63,12 @@ static void set_wire(struct way *w, const struct call *k, double GBps)
     w->limit = k->many && k->net <= k->own ? "NICs of a node" : "links of a GPU";
 }
 
-static struct way ring(const struct call *k, int proto)
-{
-    const struct net_consts *c = k->c;
-    const struct site *s = k->s;
-    double steps = k->coll == COLL_ALLREDUCE ? 2 : 1;
-    double outside = steps * (s->nodes - 1), inside = steps * (s->n - 1) - outside;
-    double GBps = together(k, k->own * (is_gather(k->coll) ? c->gather_eff : 1), k->net);
-    GBps *= c->proto_eff[proto];
-    if (proto == NCCL_LL) GBps = fmin(GBps, c->ll_most * k->own);
-    struct way w = {.algo = NCCL_RING, .proto = proto};
-    w.base_us = closed_base(s, c, w.algo, proto);
-    w.latency_us =
-        inside * hop_inside(k, proto) + outside * k->alpha * c->proto_alpha[proto] * c->ring_alpha;
-    set_wire(&w, k, GBps);
-    return w;
-}
-
-static double log_nodes(const struct site *s)
-{
-    return ceil(log2(s->nodes) - 1e-9);
-}
-
 /* busbw that the NICs give to a tree over nodes. With two nodes S crosses in each direction; with
  * more, in a double binary tree, each node sends S up and S down. */
 static double tree_net(const struct call *k)
 {
     const struct net_consts *c = k->c;
     return k->factor * k->net * (k->s->nodes == 2 ? c->tree_two : c->tree_many / 2);
-}
-
-static struct way tree(const struct call *k, int proto)
-{
-    const struct net_consts *c = k->c;
-    const struct site *s = k->s;
-    double GBps = together(k, k->own * c->tree_eff, tree_net(k));
-    GBps *= proto == NCCL_LL ? c->tree_ll : c->proto_eff[proto];
-    struct way w = {.algo = NCCL_TREE, .proto = proto};
-    w.base_us = closed_base(s, c, w.algo, proto);
-    w.latency_us = 2 * (s->per_node - 1) * hop_inside(k, proto) +
-                   2 * log_nodes(s) * k->alpha * c->proto_alpha[proto];
-    set_wire(&w, k, GBps);
-    return w;
 }
 
 /* busbw inside a domain where the switch reduces and multicasts: S / rate, whatever the number of
@@ -107,50 +78,150 @@ static double nvls_GBps(const struct call *k)
     return k->factor * k->own * k->c->nvls_eff[k->s->gen];
 }
 
+static struct rates rates_of(const struct call *k, int algo)
+{
+    const struct net_consts *c = k->c;
+    switch (algo) {
+    case NCCL_TREE:
+        return (struct rates){k->own * c->tree_eff, tree_net(k)};
+    case NCCL_NVLS:
+    case NCCL_NVLS_TREE:
+        return (struct rates){nvls_GBps(k), tree_net(k) * c->nvls_net};
+    case NCCL_COLLNET:
+        return (struct rates){
+            c->sharp_eff * (closed_has_nvls(k->s) ? nvls_GBps(k) : k->own),
+            k->net * c->sharp_net,
+        };
+    default:
+        return (struct rates){k->own * (is_gather(k->coll) ? c->gather_eff : 1), k->net};
+    }
+}
+
+/* A block passes n-1 hops (twice for an all-reduce), each a latency and a transfer; meanwhile the
+ * slowest link carries n-1 blocks one after the other. What lasts longer counts: where the NICs are
+ * much slower than the links inside, they never wait for a latency. A chain sends pieces: no block
+ * is waited for. One that starts before a border passes `nodes` of them. */
+static struct way ring(const struct call *k, int proto)
+{
+    const struct net_consts *c = k->c;
+    const struct site *s = k->s;
+    struct way w = {.algo = NCCL_RING, .proto = proto};
+    struct rates r = rates_of(k, w.algo);
+    bool chain = k->coll == COLL_BROADCAST || k->coll == COLL_REDUCE;
+    double steps = k->coll == COLL_ALLREDUCE ? 2 : 1, most = k->own * c->ll_most;
+    double outside = k->many ? steps * (s->nodes - (chain || s->per_node == 1)) : 0;
+    double inside = steps * (s->n - 1) - outside, eff = c->proto_eff[proto];
+    double GBps = together(k, r) * eff;
+    if (proto == NCCL_LL) GBps = fmin(GBps, most);
+    w.base_us = closed_base(s, c, w.algo, proto);
+    w.latency_us =
+        inside * hop_inside(k, proto) + outside * k->alpha * c->proto_alpha[proto] * c->ring_alpha;
+    set_wire(&w, k, GBps);
+    if (!k->many || chain) return w;
+    double own = r.own * eff, share = together(k, r) / fmin(r.own, r.net);
+    if (proto == NCCL_LL) own = fmin(own, most);
+    double block = k->bytes / s->n / 1e3 / share;
+    double slack = w.wire_us - block * (inside / own + outside / fmin(r.net * eff, own));
+    w.latency_us -= fmin(fmax(slack, 0), w.latency_us);
+    return w;
+}
+
+static double log_nodes(const struct site *s)
+{
+    return ceil(log2(s->nodes) - 1e-9);
+}
+
+static struct way tree(const struct call *k, int proto)
+{
+    const struct net_consts *c = k->c;
+    const struct site *s = k->s;
+    double GBps = together(k, rates_of(k, NCCL_TREE));
+    GBps *= proto == NCCL_LL ? c->tree_ll : c->proto_eff[proto];
+    struct way w = {.algo = NCCL_TREE, .proto = proto};
+    w.base_us = closed_base(s, c, w.algo, proto);
+    w.latency_us = 2 * (s->per_node - 1) * hop_inside(k, proto) +
+                   2 * log_nodes(s) * k->alpha * c->proto_alpha[proto];
+    set_wire(&w, k, GBps);
+    return w;
+}
+
 static struct way nvls(const struct call *k)
 {
     const struct net_consts *c = k->c;
     const struct site *s = k->s;
-    double GBps = nvls_GBps(k);
+    double GBps = together(k, rates_of(k, NCCL_NVLS));
     struct way w = {.algo = k->many ? NCCL_NVLS_TREE : NCCL_NVLS, .proto = NCCL_SIMPLE};
     w.base_us = closed_base(s, c, w.algo, w.proto);
-    if (k->many) {
-        GBps = together(k, GBps, tree_net(k) * c->nvls_net);
-        w.latency_us = 2 * log_nodes(s) * k->alpha * c->proto_alpha[NCCL_SIMPLE];
-    }
+    if (k->many) w.latency_us = 2 * log_nodes(s) * k->alpha * c->proto_alpha[NCCL_SIMPLE];
     set_wire(&w, k, GBps);
     w.wire_us += closed_nvls_ramp(s, c, (uint64_t)k->bytes);
     return w;
 }
 
-static struct way sharp(const struct call *k, bool nvls)
+static struct way sharp(const struct call *k)
 {
-    const struct net_consts *c = k->c;
-    double own = c->sharp_eff * (nvls ? nvls_GBps(k) : k->own);
     struct way w = {.algo = NCCL_COLLNET, .proto = NCCL_SIMPLE};
-    w.base_us = closed_base(k->s, c, w.algo, w.proto);
+    w.base_us = closed_base(k->s, k->c, w.algo, w.proto);
     w.latency_us = 4 * k->alpha;
-    set_wire(&w, k, together(k, own, k->net * c->sharp_net));
+    set_wire(&w, k, together(k, rates_of(k, NCCL_COLLNET)));
     return w;
 }
 
-/* All-to-all and sendrecv. */
-static struct way sends(const struct call *k)
+/* busbw that the NICs give to blocks between pairs: see ceiling.h. */
+static double pairs_net(const struct call *k)
+{
+    const struct site *s = k->s;
+    double out = (s->n - 1) / (s->n - s->per_node); /* all blocks per block that leaves the node */
+    double one = fmin(s->one_GBps * k->c->nic_eff[s->fabric], s->pcie_GBps);
+    switch (k->coll) {
+    case COLL_SENDRECV: /* one message leaves a node */
+        return one;
+    case COLL_GATHER: /* all come in by the root's NIC */
+        return one * out;
+    case COLL_SCATTER: /* by the NIC of the receiver's number, where the root's node can relay */
+        return fmin(fmax(k->net * s->reach, one), s->pcie_GBps * s->reach / s->near) * out;
+    default:
+        return k->net / s->per_node * out;
+    }
+}
+
+static double pairs_GBps(const struct call *k)
 {
     const struct net_consts *c = k->c;
     const struct site *s = k->s;
-    bool all = k->coll != COLL_SENDRECV;
-    double GBps = k->own, lat = c->latency[s->gen];
-    if (k->many) GBps = fmin(GBps, k->net / s->per_node * (s->n - 1) / (s->n - s->per_node));
-    GBps *= all ? c->alltoall_eff : k->many ? c->sendrecv_net : c->sendrecv_eff;
+    double own = k->own, all = s->n - 1, out = s->n - s->per_node;
+    if (k->coll == COLL_SCATTER && k->many && s->reach > s->near)
+        own *= all / (all - out * s->near);
+    if (k->coll == COLL_GATHER && k->many && s->per_node > 1 && s->gen != LINK_PCIE)
+        own *= all / (s->per_node - 1);
+    double eff = k->coll != COLL_SENDRECV ? c->alltoall_eff
+                 : k->many                ? c->sendrecv_net
+                                          : c->sendrecv_eff;
+    if (k->coll == COLL_SENDRECV) own = s->pair_GBps * c->link_eff[s->gen];
+    return eff * (k->many ? fmin(own, pairs_net(k)) : own);
+}
+
+static double pair_loss(const struct call *k, double wire_us)
+{
+    double rate = k->c->p2p_rate * k->s->line_GBps / 300 * 1e3;
+    return hypot(fmin(k->block / rate, k->c->p2p_most_us), wire_us) - wire_us;
+}
+
+static double posts(const struct call *k, bool pxn)
+{
+    const struct site *s = k->s;
+    double inside = (s->per_node - 1) * k->c->hop_p2p_us * k->c->latency[s->gen];
+    return inside + (s->nodes - 1) * (pxn ? 1 : s->per_node) * k->alpha * .5;
+}
+
+/* Blocks between pairs: all-to-all, sendrecv, gather, scatter. */
+static struct way sends(const struct call *k, bool pxn)
+{
     struct way w = {.algo = NCCL_P2P, .proto = NCCL_SIMPLE};
-    w.base_us = closed_base(s, c, w.algo, w.proto);
-    w.latency_us = all ? (s->per_node - 1) * c->hop_p2p_us * lat +
-                             (s->nodes - 1) * (k->many ? k->alpha : 0) * .5
-                       : k->alpha;
-    set_wire(&w, k, GBps);
-    double pair = fmin(k->block / (c->p2p_rate * s->line_GBps / 300 * 1e3), c->p2p_most_us);
-    w.wire_us = hypot(pair, w.wire_us);
+    w.base_us = closed_base(k->s, k->c, w.algo, w.proto);
+    w.latency_us = k->coll == COLL_SENDRECV ? k->alpha : posts(k, pxn);
+    set_wire(&w, k, pairs_GBps(k));
+    w.wire_us += pair_loss(k, w.wire_us);
     return w;
 }
 
@@ -192,6 +263,7 @@ double closed_base(const struct site *s, const struct net_consts *c, int algo, i
     }
 }
 
+/* args of NULL: no latency is asked for. */
 static struct call call_of(const struct site *s, const struct net_consts *c,
                            const struct lib_args *args, enum coll_id coll, uint64_t bytes)
 {
@@ -202,8 +274,7 @@ static struct call call_of(const struct site *s, const struct net_consts *c,
     k.factor = factor_of(coll, s->n);
     k.own = s->line_GBps * c->link_eff[s->gen];
     k.net = k.many ? s->nic_GBps * c->nic_eff[s->fabric] : 1e18;
-    if (!k.many) return k;
-    k.alpha = closed_alpha(s, c, args, bytes);
+    if (k.many && args) k.alpha = closed_alpha(s, c, args, bytes);
     return k;
 }
 
@@ -228,7 +299,7 @@ unsigned closed_ways(const struct site *s, const struct net_consts *c, const str
     bool reduce = coll == COLL_ALLREDUCE;
     bool has_nvls = closed_has_nvls(s);
     if (reduce && k.many && args->sharp) {
-        keep(ways, &n, args, sharp(&k, has_nvls));
+        keep(ways, &n, args, sharp(&k));
         return n;
     }
     for (int p = 0; p < NNCCL_PROTOS && is_ring(coll); p++) {
@@ -237,7 +308,7 @@ unsigned closed_ways(const struct site *s, const struct net_consts *c, const str
         if (reduce && k.many) keep(ways, &n, args, tree(&k, p));
     }
     if (reduce && has_nvls) keep(ways, &n, args, nvls(&k));
-    if (!is_ring(coll)) keep(ways, &n, args, sends(&k));
+    if (!is_ring(coll)) keep(ways, &n, args, sends(&k, !args->no_pxn));
     return n;
 }
 
@@ -266,6 +337,28 @@ double closed_nvls_ramp(const struct site *s, const struct net_consts *c, uint64
     double rate = s->line_GBps * c->link_eff[s->gen] * c->nvls_eff[s->gen] * 1e3;
     double wire_us = fmax((double)bytes, 1) / rate, tau = c->nvls_ramp_us * s->per_node;
     return tau * pow(wire_us / tau, 1 - c->nvls_ramp_power);
+}
+
+double closed_crowding(const struct site *s, const struct net_consts *c, int algo,
+                       enum coll_id coll)
+{
+    struct call k = call_of(s, c, NULL, coll, 1);
+    struct rates r = rates_of(&k, algo);
+    return k.many && algo != NCCL_P2P ? fmin(r.own, r.net) / together(&k, r) : 1;
+}
+
+double closed_posts(const struct site *s, const struct net_consts *c, const struct lib_args *args,
+                    uint64_t bytes)
+{
+    struct call k = call_of(s, c, args, COLL_ALLTOALL, bytes);
+    return posts(&k, !args->no_pxn);
+}
+
+double closed_pair_loss(const struct site *s, const struct net_consts *c, enum coll_id coll,
+                        uint64_t bytes)
+{
+    struct call k = call_of(s, c, NULL, coll, bytes);
+    return pair_loss(&k, k.factor * k.bytes / (pairs_GBps(&k) * 1e3));
 }
 
 struct way closed_mpi(const struct site *s, const struct net_consts *c, bool gpu, enum coll_id coll,
@@ -307,6 +400,19 @@ static double reached(const struct topo *t)
     return 1;
 }
 
+/* Share of a host's NICs whose accelerators an accelerator reaches by links between two, which then
+ * hand on what it sends: of a V100 cube half. */
+static double relayed(const struct topo *t)
+{
+    static const double shares[NSCALE_UP] = {
+        [SCALE_UP_NVSWITCH] = 1,
+        [SCALE_UP_NVLINK_MESH] = 1,
+        [SCALE_UP_XGMI] = 1,
+        [SCALE_UP_NVLINK_CUBE] = .5,
+    };
+    return shares[t->scale_up];
+}
+
 int site_of(const struct topo *t, struct site *s, struct err *err)
 {
     double domain = (double)topo_domain(t), n = (double)topo_gpus(t);
@@ -320,8 +426,17 @@ int site_of(const struct topo *t, struct site *s, struct err *err)
     const char *name = t->accel.name ? t->accel.name : "";
     s->grace = name[0] == 'G' && (name[1] == 'H' || name[1] == 'B') && name[2] != '1';
     s->line_GBps = t->line_GBps * reached(t);
+    bool mesh = t->scale_up == SCALE_UP_NVLINK_MESH || t->scale_up == SCALE_UP_XGMI;
+    s->pair_GBps = mesh ? t->line_GBps / fmax((double)t->full_host - 1, 1) : s->line_GBps;
     if (s->nodes <= 1) return 0;
-    s->nic_GBps = t->nic_Gbps / 8 * domain * (t->nfaults ? fault_nic_share(t) : 1);
+    double left = t->nfaults ? fault_nic_share(t) : 1;
+    s->nic_GBps = t->nic_Gbps / 8 * domain * left;
+    s->one_GBps = fmin(fmax(t->nic_Gbps, t->one_nic_Gbps) / 8, s->nic_GBps);
+    s->pcie_GBps = t->host.pcie_GBps > 0 ? pcie_share * t->host.pcie_GBps : INFINITY;
+    double beside = t->host.switches ? (double)t->full_host / t->host.switches : 1;
+    double relays = t->host.switches ? relayed(t) : 0, hosts = domain / s->per_host;
+    s->near = fmin(beside / s->per_host, 1) / hosts;
+    s->reach = fmax(relays / hosts, s->near);
     if (s->nic_GBps > 0) return 0;
     return err_add(err, ERR_USAGE,
                    "%s: %g nodes with a network of 0 Gb/s cannot exchange anything; a NIC rate "

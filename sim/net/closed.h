@@ -11,7 +11,12 @@ struct site {
     double n, nodes, per_node; /* accelerators, nodes, accelerators of a node */
     double per_host;           /* accelerators of a host */
     double line_GBps;          /* of an accelerator, with the peers there are */
+    double pair_GBps;          /* of two neighbours, where each pair has links of its own */
     double nic_GBps;           /* of all NICs of a node; 0: one node */
+    double one_GBps;           /* of the NICs of one accelerator, or of the one that it shares */
+    double pcie_GBps;          /* what an accelerator copies over its own PCIe link */
+    double near;               /* share of the node's NICs at its own PCIe switch */
+    double reach;              /* .. and of those that others of its host hand on to (PXN) */
     enum fabric fabric;
     bool nvswitch, grace;
 };
@@ -50,6 +55,19 @@ double closed_base(const struct site *site, const struct net_consts *c, int algo
  * on the wire inside a node; published sweeps of 8 to 72 GPUs show it proportional to their number.
  */
 double closed_nvls_ramp(const struct site *site, const struct net_consts *c, uint64_t bytes);
+
+/* How much slower, >= 1, a call over nodes is than the slower of its two kinds of links, since both
+ * are near their limit. */
+double closed_crowding(const struct site *site, const struct net_consts *c, int algo,
+                       enum coll_id coll);
+
+/* Times of sends and receives between pairs, us: of the message that a rank posts to each of the
+ * others, one after the other (with PXN those for a host go together); and what a pair loses until
+ * its own pipeline is full. */
+double closed_posts(const struct site *site, const struct net_consts *c,
+                    const struct lib_args *args, uint64_t bytes);
+double closed_pair_loss(const struct site *site, const struct net_consts *c, enum coll_id coll,
+                        uint64_t bytes);
 
 /* The call as the host sees it, from the time on the device. */
 double closed_launched(const struct site *site, const struct net_consts *c,

@@ -36,6 +36,7 @@ static struct lib_args lib_args_of(const struct coll_request *request)
     args.proto = request->proto;
     args.channels = (uint32_t)request->channels;
     args.sharp = request->sharp;
+    args.no_pxn = request->no_pxn;
     if (request->launch_s >= 0) args.launch_us = request->launch_s * 1e6;
     if (request->alpha_net_s >= 0) args.alpha_us = request->alpha_net_s * 1e6;
     return args;
@@ -164,16 +165,17 @@ static int predict_library(struct cluster *cluster, const struct coll_request *r
 }
 
 int cluster_predict_own(struct cluster *cluster, const struct coll_request *request,
-                        const struct algo_choice *choice, size_t count, struct cluster_call *call,
-                        struct err *err)
+                        const struct algo_choice *choice, size_t count, bool in_place,
+                        struct cluster_call *call, struct err *err)
 {
     enum coll_id coll = request->coll->id;
     *call = (struct cluster_call){0};
-    if (flow_own(cluster->flow, choice, count, &call->run, err)) return -1;
+    if (flow_own(cluster->flow, choice, count, in_place, &call->run, err)) return -1;
+    if (!call->run.ready) return 0;
     const char *name = call->run.ready->sched->name;
     call->kind = kind_of_own(name, coll);
     call->ceiling = ceiling_of(&cluster->topo, &cluster->consts.values, call->kind, coll);
-    call->result = coll_result(request, name, count, false);
+    call->result = coll_result(request, name, count, in_place);
     call->result.channels = choice->channels;
     call->result.parts = choice->parts;
     snprintf(call->result.transport, sizeof call->result.transport, "network");
@@ -206,8 +208,10 @@ struct session {
     struct coll_report report;
     struct links *links; /* NULL: not asked for */
     struct advice advice;
-    char *nccl;   /* what NCCL's formula takes for the last row */
-    char *folded; /* how the last run was folded, or why not */
+    char *nccl;        /* what NCCL's formula takes for the last row */
+    char *folded;      /* how the last run was folded, or why not */
+    double busbw_GBps; /* of the last row */
+    size_t elements;   /* .. per block */
 };
 
 static void note_folding(struct session *session, const struct net_result *net)
@@ -227,14 +231,10 @@ static void note_choice(struct session *session, const struct cluster_call *call
                                call->nccl.proto_name, call->nccl.channels);
 }
 
-/* Output of one call. */
+/* Output of one call beside its row. */
 static int tell(struct session *session, struct cluster_call *call, struct err *err)
 {
     const struct coll_request *request = session->request;
-    struct result in_place = call->result;
-    in_place.in_place = true;
-    bool both = request->form != FORM_COLLBENCH && coll_in_place(request->coll);
-    coll_report_row(&session->report, &call->result, both ? &in_place : NULL);
     struct advice_call about = {
         .topo = &session->cluster.topo,
         .coll = request->coll->id,
@@ -268,11 +268,21 @@ static int tell(struct session *session, struct cluster_call *call, struct err *
 static int each_own(const struct algo_choice *choice, size_t count, void *context, struct err *err)
 {
     struct session *session = context;
-    struct cluster_call call;
-    if (cluster_predict_own(&session->cluster, session->request, choice, count, &call, err))
-        return -1;
-    int bad = tell(session, &call, err);
-    cluster_call_release(&call);
+    const struct coll_request *request = session->request;
+    struct cluster_call calls[2] = {0};
+    const struct result *rows[2] = {NULL, NULL};
+    int bad = 0, places = coll_in_place(request->coll) ? 2 : 1;
+    for (int i = 0; i < places && !bad; i++) {
+        struct cluster_call *call = &calls[i];
+        bad = cluster_predict_own(&session->cluster, request, choice, count, i, call, err);
+        if (bad || !call->ran) continue;
+        rows[i] = &call->result; /* what is said beside the row is of the first that ran */
+        bad = i && rows[0] ? coll_report_run(&session->report, rows[i], &call->run.net, err)
+                           : tell(session, call, err);
+    }
+    if (!bad) coll_report_row(&session->report, rows[0], rows[1]);
+    for (int i = 0; i < 2; i++)
+        cluster_call_release(&calls[i]);
     return bad;
 }
 
@@ -280,6 +290,12 @@ static int one_library(struct session *session, const char *name, size_t count, 
 {
     struct cluster_call call;
     if (cluster_predict(&session->cluster, session->request, name, count, &call, err)) return -1;
+    struct result in_place = call.result;
+    in_place.in_place = true;
+    bool both = coll_in_place(session->request->coll);
+    coll_report_row(&session->report, &call.result, both ? &in_place : NULL);
+    session->busbw_GBps = call.result.busbw_GBps;
+    session->elements = count;
     int bad = tell(session, &call, err);
     cluster_call_release(&call);
     return bad;
@@ -352,6 +368,46 @@ static void describe(struct session *session)
     free(text);
 }
 
+/* Devices that reach each other over PCIe may be no faster so than through host memory: the last
+ * call again without peer access. */
+static int compare_paths(struct session *session, struct err *err)
+{
+    const struct coll_request *request = session->request;
+    const struct topo *topo = &session->cluster.topo;
+    if (request->form != FORM_NCCL || request->net == NET_CLOSED || request->faults.count > 0 ||
+        topo->scale_up != SCALE_UP_PCIE || !topo->host.peer_access || topo->per_host < 2)
+        return 0;
+    static char fault[] = "no-peer-access";
+    struct coll_request bounced = *request;
+    struct cluster cluster;
+    struct cluster_call call;
+    char *faults[] = {fault};
+    bounced.nodes = NULL;
+    bounced.faults = (struct opts_list){.items = faults, .count = 1};
+    bounced.log = bounced.trace = NULL;
+    int bad = cluster_open(&cluster, &bounced, request->topo, err);
+    if (!bad) {
+        cluster_start(&cluster, &bounced, session->report.table);
+        const char *algo = request->algos.items[request->algos.count - 1];
+        bad = cluster_predict(&cluster, &bounced, strcmp(algo, "all") == 0 ? "auto" : algo,
+                              session->elements, &call, err);
+    }
+    if (!bad) {
+        double there = call.result.busbw_GBps, here = session->busbw_GBps;
+        out_note(session->report.table,
+                 "at the last size %.4g GB/s with peer access, %.4g through host memory "
+                 "(NCCL_P2P_DISABLE=1): the better is %s",
+                 here, there,
+                 here > 1.02 * there   ? "peer access"
+                 : there > 1.02 * here ? "host memory"
+                                       : "neither");
+        cluster_call_release(&call);
+    }
+    cluster_close(&cluster);
+    free(bounced.nodes);
+    return bad;
+}
+
 /* What was found beside the rows. */
 static void conclude(struct session *session)
 {
@@ -370,6 +426,7 @@ static int run(struct session *session, struct err *err)
     cluster_start(cluster, request, session->report.table);
     int bad = request->form == FORM_COLLBENCH ? coll_each(request, each_own, session, err)
                                               : coll_each_size(request, each_library, session, err);
+    if (!bad) bad = compare_paths(session, err);
     if (!bad) conclude(session);
     return bad;
 }

@@ -51,10 +51,11 @@ struct cluster_call {
 int cluster_predict(struct cluster *cluster, const struct coll_request *request, const char *name,
                     size_t count, struct cluster_call *call, struct err *err);
 
-/* .. by an algorithm of ours. The cluster must have been started with an engine. 0 or -1. */
+/* .. by an algorithm of ours, out of place or in place; call->ran is false where its schedule
+ * cannot run so. The cluster must have been started with an engine. 0 or -1. */
 int cluster_predict_own(struct cluster *cluster, const struct coll_request *request,
-                        const struct algo_choice *choice, size_t count, struct cluster_call *call,
-                        struct err *err);
+                        const struct algo_choice *choice, size_t count, bool in_place,
+                        struct cluster_call *call, struct err *err);
 void cluster_call_release(struct cluster_call *call);
 
 /* The command: all sizes and algorithms, with output. 0 or -1. */

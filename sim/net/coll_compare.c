@@ -78,9 +78,11 @@ static int each_own(const struct algo_choice *choice, size_t count, void *contex
 {
     struct site_column *site = context;
     struct cluster_call call;
-    int bad = cluster_predict_own(&site->cluster, &site->request, choice, count, &call, err);
-    if (!bad) keep(site, &call);
-    return bad;
+    if (cluster_predict_own(&site->cluster, &site->request, choice, count, false, &call, err))
+        return -1;
+    if (!call.ran) return err_add(err, ERR_USAGE, "%s cannot run out of place", choice->algo->name);
+    keep(site, &call);
+    return 0;
 }
 
 /* The request is copied: what the cluster settles is its own. */

@@ -36,7 +36,7 @@ struct coll_request {
     const char *version; /* of NCCL */
     unsigned launch_mode;
     double launch_s, alpha_net_s; /* negative: not given */
-    bool sharp;
+    bool sharp, no_pxn;
     uint64_t root, size, slice; /* the call */
     struct sweep sweep;
     const char *dtype_name, *redop_name, *matrix;

@@ -49,12 +49,14 @@ static double make_tree(struct net_fabric *fabric, const struct topo *topo)
     uint32_t hosts = fabric->hosts < fabric->leaf_hosts ? fabric->hosts : fabric->leaf_hosts;
     bool rail = fabric->layout == TOPO_RAIL;
     double under = (double)hosts * (rail ? 1 : fabric->nics);
-    double spines = floor(under / topo->oversubscribed + 1e-9);
-    fabric->leaves = fabric->groups * (rail ? fabric->nics : 1);
-    fabric->spines = spines >= 1 ? (uint32_t)spines : 1;
+    double leaves = (double)fabric->groups * (rail ? fabric->nics : 1);
+    double spines = fmax(1, floor(under / topo->oversubscribed + 1e-9));
+    if (2 * leaves * spines > INT32_MAX) return 2 * leaves * spines; /* refused */
+    fabric->leaves = (uint32_t)leaves;
+    fabric->spines = (uint32_t)spines;
     fabric->up_GBps =
         under * topo->one_nic_Gbps / 8 / topo->oversubscribed / (double)fabric->spines;
-    return 2.0 * fabric->leaves * fabric->spines;
+    return 2 * leaves * spines;
 }
 
 static double make_dragonfly(struct net_fabric *fabric, const struct topo *topo, struct err *err)

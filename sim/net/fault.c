@@ -47,6 +47,8 @@ static int limit_nics(struct topo *topo, uint64_t nics, const char *where, struc
     return 0;
 }
 
+static const double least_fraction = 1e-6; /* a link of less carries nothing in any time there is */
+
 /* Takes the strings of `fault`. */
 static int add(struct topo *topo, struct fault fault, struct err *err)
 {
@@ -62,6 +64,11 @@ static int add(struct topo *topo, struct fault fault, struct err *err)
         topo->fabric = FABRIC_TCP;
         break;
     case FAULT_FRACTION:
+        if (fault.fraction < least_fraction)
+            bad = err_add(err, ERR_USAGE,
+                          "%s: a fraction of %g; it must be in %g..1, or 0 (a NIC that is missing)",
+                          fault.where, fault.fraction, least_fraction);
+        break;
     case FAULT_MISSING:
         break;
     }

@@ -9,7 +9,7 @@
 #include "net/topo.h"
 
 enum fault_kind {
-    FAULT_FRACTION, /* a link carries `fraction` of its rate, in (0, 1] */
+    FAULT_FRACTION, /* a link carries `fraction` of its rate, in 1e-6..1 */
     FAULT_MISSING,  /* a NIC is not there */
     FAULT_NO_PEERS, /* devices reach each other through host memory alone, NVLink unused */
     FAULT_NICS,     /* only the first `nics` NICs of each host are used */

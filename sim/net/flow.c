@@ -66,6 +66,7 @@ struct flow *flow_new(const struct coll_request *request, const struct topo *top
     flow->consts = consts;
     flow->args = args;
     flow->hosts = flow->domains = coll_schedules(request, notes);
+    flow->hosts.in_place = true;
     uint32_t size = (uint32_t)topo_domain(topo), n = (uint32_t)request->nranks, count = 0;
     flow->domain_sizes = mem_calloc((n + size - 1) / size, sizeof *flow->domain_sizes);
     for (uint32_t first = 0; first < n; first += size)
@@ -92,15 +93,28 @@ bool flow_is_mesh(const struct topo *topo)
            topo->scale_up == SCALE_UP_XGMI;
 }
 
+/* What a library's rings find: links that disturb each other, and of all hops between nodes the
+ * least latency; the rest lies with the messages (lib_costs). */
+static void slow_links(const struct site *site, const struct net_consts *consts, enum coll_id coll,
+                       struct net_rate *rates)
+{
+    double crowding = closed_crowding(site, consts, NCCL_RING, coll);
+    double latency = (double)rates[NET_NIC].latency_ps * fmin(consts->ring_alpha, 1);
+    for (int i = 0; i < NNET_KINDS; i++)
+        rates[i].efficiency /= crowding;
+    rates[NET_NIC].latency_ps = (ps_t)llround(latency);
+}
+
 static const struct network *get_network(struct flow *flow, enum net_policy policy, struct err *err)
 {
     if (flow->networks[policy]) return flow->networks[policy];
     struct net_rate rates[NNET_KINDS];
     struct topo topo = *flow->topo;
     net_rates(flow->consts, &topo, rates);
+    struct site site;
+    if (policy == NET_RING && site_of(&topo, &site, err)) return NULL;
+    if (policy == NET_RING) slow_links(&site, flow->consts, flow->request->coll->id, rates);
     if (policy == NET_RING && flow_is_mesh(&topo)) {
-        struct site site;
-        if (site_of(&topo, &site, err)) return NULL;
         if (topo.scale_up == SCALE_UP_XGMI) rates[NET_NVLINK] = rates[NET_XGMI];
         rates[NET_NVLINK].latency_ps /= 2; /* into the switch and out of it */
         topo.scale_up = SCALE_UP_NVSWITCH;
@@ -110,12 +124,11 @@ static const struct network *get_network(struct flow *flow, enum net_policy poli
     return flow->networks[policy];
 }
 
-static int run_ready(struct flow *flow, const struct network *network, const struct ready *ready,
-                     struct net_args *args, size_t count, struct flow_run *run, struct err *err)
+static int run_linked(struct flow *flow, const struct network *network, const struct ready *ready,
+                      const struct linked *linked, struct net_args *args, size_t count,
+                      struct flow_run *run, struct err *err)
 {
     const struct coll_request *request = flow->request;
-    const struct linked *linked = ready->linked[0];
-    if (!linked) return err_add(err, ERR_USAGE, "%s cannot run out of place", ready->sched->name);
     struct traffic *traffic = coll_size_args(request, linked, count, args);
     args->network = network;
     args->keep_steps = request->trace != NULL;
@@ -137,44 +150,53 @@ static struct net_hands hands_of(const struct topo_hands *hands, double bytes)
     return (struct net_hands){.buffer_Bps = 1e9 / ns_per_byte, .slot_Bps = hands->slot_GBps * 1e9};
 }
 
-/* Bytes of a rank's buffers, in and out. */
-static double buffer_bytes(const struct coll_request *request, size_t count)
+/* Bytes of a rank's buffers, in and out; in place the longer holds the other. */
+static double buffer_bytes(const struct coll_request *request, size_t count, bool in_place)
 {
     uint32_t n = (uint32_t)request->nranks;
-    uint64_t blocks =
-        (uint64_t)coll_blocks(request->coll, BUF_IN, n) + coll_blocks(request->coll, BUF_OUT, n);
-    return (double)blocks * (double)count * (double)dtype_bytes(request->dtype);
+    double in = coll_blocks(request->coll, BUF_IN, n), out = coll_blocks(request->coll, BUF_OUT, n);
+    double blocks = in_place ? fmax(in, out) : in + out;
+    return blocks * (double)count * (double)dtype_bytes(request->dtype);
 }
 
-int flow_own(struct flow *flow, const struct algo_choice *choice, size_t count,
+int flow_own(struct flow *flow, const struct algo_choice *choice, size_t count, bool in_place,
              struct flow_run *run, struct err *err)
 {
+    *run = (struct flow_run){0};
     struct net_args args = coll_net_args(flow->request);
     const struct topo_hands *said = &flow->topo->hands;
     struct net_hands hands;
     if (said->buffer_GBps > 0) {
-        hands = hands_of(said, buffer_bytes(flow->request, count));
+        hands = hands_of(said, buffer_bytes(flow->request, count, in_place));
         args.hands = &hands;
         args.overhead_ps += (ps_t)llround(said->post_us * 1e6);
         if (args.slice_bytes == 0) args.slice_bytes = said->slice_KiB << 10;
     }
     const struct network *network = get_network(flow, NET_OWN, err);
     const struct ready *ready = network ? ready_get(&flow->hosts, choice, err) : NULL;
-    return ready ? run_ready(flow, network, ready, &args, count, run, err) : -1;
+    if (!ready) return -1;
+    const struct linked *linked = ready->linked[in_place];
+    return linked ? run_linked(flow, network, ready, linked, &args, count, run, err) : 0;
 }
 
-/* Bytes of a chunk that one pass handles: a share of it so small that the pipeline is soon full,
- * but large beside its latency, and no more passes than can be run in a moment. 0: all. */
-static size_t slice_of(const struct coll_request *request, size_t count, uint32_t channels)
+/* Sets the bytes of a chunk that one pass handles, and the messages that a wire holds. A slice is a
+ * share of the chunk so small that the pipeline is soon full, but no more passes than can be run in
+ * a moment. A wire holds what NCCL's buffer of a connection does: 4 MiB, and of LL 256 KiB of data.
+ * LL passes on a line when it comes, LL128 what a warp stores at once, Simple parts that shrink
+ * with the size. */
+static void pipeline(const struct coll_request *request, size_t count, int proto, uint32_t channels,
+                     struct net_args *args)
 {
-    enum { SENDS = 1 << 20, MOST_PASSES = 512, LEAST = 128 << 10, LEAST_LONG = 32 << 10 };
-    size_t least = request->nranks > 64 ? LEAST_LONG : LEAST; /* a long chain */
+    enum { SENDS = 1 << 20, MOST_PASSES = 512 };
+    static const size_t least[NNCCL_PROTOS] = {256, 2 << 10, 16 << 10};
+    static const size_t room[NNCCL_PROTOS] = {256 << 10, 4 << 20, 4 << 20};
     size_t chunk = count * dtype_bytes(request->dtype) / channels;
     size_t passes = SENDS / channels / request->nranks;
     passes = passes < 1 ? 1 : passes > MOST_PASSES ? MOST_PASSES : passes;
     size_t slice = chunk / passes & ~(size_t)63;
-    slice = slice < least ? least : slice;
-    return slice >= chunk ? 0 : slice;
+    slice = slice < least[proto] ? least[proto] : slice;
+    args->slice_bytes = slice >= chunk ? 0 : slice;
+    if (room[proto] / slice > args->slots) args->slots = (uint32_t)(room[proto] / slice);
 }
 
 static const struct stand_in *find_stand_in(const struct flow *flow,
@@ -222,10 +244,14 @@ static int settle(struct flow *flow, const struct lib_choice *choice, struct way
     if (!in) return -1;
     const struct algo *row =
         in->row ? algo_find(flow->request->coll->id, in->row, err) : &flow_tree;
-    way->network = row ? get_network(flow, in->policy, err) : NULL;
+    enum net_policy policy = in->policy == NET_PXN && flow->args->no_pxn ? NET_OWN : in->policy;
+    way->network = row ? get_network(flow, policy, err) : NULL;
     if (!way->network) return -1;
     uint32_t channels = row->channels;
+    const struct topo *topo = flow->topo;
     if (in->per_nic) channels *= nics_wanted(flow, in, way->network);
+    if (in->algo == NCCL_P2P && topo->hosts > 1 && topo->nics > topo->full_host)
+        channels *= (uint32_t)(topo->nics / topo->full_host); /* over the NICs of one accelerator */
     if (flow->request->channels) channels = (uint32_t)flow->request->channels;
     way->ours = (struct algo_choice){row, channels, 1};
     return 0;
@@ -263,11 +289,11 @@ int flow_library(struct flow *flow, const struct lib_choice *choice, size_t coun
     struct net_args args = coll_net_args(request);
     uint64_t bytes =
         coll_size(request->coll, (uint32_t)request->nranks, count, dtype_bytes(request->dtype));
-    lib_costs(flow->consts, flow->topo, flow->args, choice, request->coll->id, bytes, costs,
-              &base_us);
+    lib_costs(flow->consts, flow->topo, flow->args, choice, request->coll->id, bytes, ours.channels,
+              costs, &base_us);
     args.costs = costs;
-    if (way.in->pipelined) args.slice_bytes = slice_of(request, count, ours.channels);
-    if (run_ready(flow, way.network, ready, &args, count, run, err)) return -1;
+    if (way.in->pipelined) pipeline(request, count, choice->proto, ours.channels, &args);
+    if (run_linked(flow, way.network, ready, ready->linked[0], &args, count, run, err)) return -1;
     run->device_us += base_us;
     return 0;
 }

@@ -7,7 +7,8 @@
  *   Tree      a chain inside each node, and between the nodes two binary trees per NIC: flow_tree.c
  *   NVLS, NVLSTree, CollNet   schedules with agents in the switches
  *   PAT       pat
- *   P2P       all sends at once; across hosts by the NIC of the receiver's number (PXN)
+ *   P2P       all sends at once; across hosts by the NIC of the receiver's number (PXN), or by the
+ *             sender's own where it is off
  *
  * Our own algorithms run as they are. */
 #pragma once
@@ -48,8 +49,9 @@ bool flow_is_quick(struct flow *flow, const struct lib_choice *choice);
 int flow_library(struct flow *flow, const struct lib_choice *choice, size_t count,
                  struct flow_run *run, struct err *err);
 
-/* .. by an algorithm of ours. */
-int flow_own(struct flow *flow, const struct algo_choice *choice, size_t count,
+/* .. by an algorithm of ours, out of place or in place. run->ready is NULL, and nothing ran, where
+ * the schedule cannot run so. */
+int flow_own(struct flow *flow, const struct algo_choice *choice, size_t count, bool in_place,
              struct flow_run *run, struct err *err);
 
 /* Releases the result of a run. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The trees of NCCL: in each node (group of consecutive ranks) a chain that ends at the node's
- * first rank, between the first ranks a binary tree; channels in pairs have two trees that
- * complement each other, so that a node inside one is a leaf of the other (Jeaugey, "Massively
- * scale your deep learning training with NCCL 2.4", 2019; Sanders, Speck and Traeff 2009).
+ * first rank, between the first ranks a binary tree; the second half of the channels has a tree
+ * that complements that of the first, so that a node inside one is a leaf of the other (Jeaugey,
+ * "Massively scale your deep learning training with NCCL 2.4", 2019; Sanders, Speck and Traeff
+ * 2009).
  *
  *     node 0: 0 <- 1 <- 2 <- 3        up:   receive and add from the chain and the child nodes,
  *             |                             send to the parent
@@ -22,10 +23,10 @@ static uint32_t parent_of(uint32_t place, uint32_t k)
     return up < k ? up : place - bit;
 }
 
-/* The place of a node in tree t. */
-static uint32_t place_of(uint32_t node, uint32_t t, uint32_t k)
+/* The place of a node in the first or second tree. */
+static uint32_t place_of(uint32_t node, bool second, uint32_t k)
 {
-    return t % 2 == 0 ? node : k % 2 == 0 ? k - 1 - node : wrap((int64_t)node - 1, k);
+    return !second ? node : k % 2 == 0 ? k - 1 - node : wrap((int64_t)node - 1, k);
 }
 
 /* Whom a rank adds up from (the next of its chain, and at most two child nodes), and to whom it
@@ -47,9 +48,10 @@ static uint32_t size_of(const struct algo_args *args, uint32_t node)
 /* Parent and children of node `mine` in tree t, as their first ranks. */
 static void join_nodes(struct stand *s, const struct algo_args *args, uint32_t mine, uint32_t t)
 {
-    uint32_t k = nodes_of(args), place = place_of(mine, t, k), first = 0;
+    bool second = t >= (args->channels + 1) / 2;
+    uint32_t k = nodes_of(args), place = place_of(mine, second, k), first = 0;
     for (uint32_t node = 0; node < k; first += size_of(args, node++)) {
-        uint32_t other = place_of(node, t, k);
+        uint32_t other = place_of(node, second, k);
         if (other == parent_of(place, k)) s->up = first;
         if (other != 0 && parent_of(other, k) == place) s->down[s->ndown++] = first;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A machine as a graph: accelerators, NICs, PCIe switches, host bridges and NUMA nodes as a tree,
  * as the system's bus has them, and the links beside it: NVLink, xGMI, between sockets, cables.
- * Readers of other programs' files (smi.h, nccl_xml.h) make it; see topologies/README.md for its
- * own form.
+ * Readers of other programs' files (smi.h, smi_links.h, nccl_xml.h) make it; see
+ * topologies/README.md for its own form.
  *
  *     numa0 ------- socket ------- numa1          a node's parent is towards the processors;
  *       |                            |            numa nodes have none
@@ -114,9 +114,9 @@ void graph_matrix(const struct graph *graph, FILE *to);
 void graph_write(const struct graph *graph, FILE *to);
 void graph_dot(const struct graph *graph, FILE *to);
 
-/* Reads a file, whose form is found out: the own form, a table of nvidia-smi, NCCL's XML. 0, or -1
- * with all faults (ERR_USAGE) and an empty graph. graph_parse reads one that is in memory, ended by
- * a 0 behind its bytes. */
+/* Reads a file, whose form is found out: the own form, a table or the NVLink status of nvidia-smi,
+ * NCCL's XML. 0, or -1 with all faults (ERR_USAGE) and an empty graph. graph_parse reads one that
+ * is in memory, ended by a 0 behind its bytes. */
 int graph_read(struct graph *graph, const char *path, struct err *err);
 int graph_parse(struct graph *graph, const char *path, const char *text, size_t bytes,
                 struct err *err);

@@ -10,6 +10,7 @@
 #include "net/graph.h"
 #include "net/nccl_xml.h"
 #include "net/smi.h"
+#include "net/smi_links.h"
 
 /* ---- writing ---- */
 
@@ -306,7 +307,7 @@ int graph_parse(struct graph *graph, const char *path, const char *text, size_t 
         bool (*is)(const char *text, size_t bytes);
         int (*read)(struct graph *graph, const char *path, const char *text, size_t bytes,
                     struct err *err);
-    } forms[] = {{nccl_xml_is, nccl_xml_read}, {smi_is, smi_read}};
+    } forms[] = {{nccl_xml_is, nccl_xml_read}, {smi_is, smi_read}, {smi_links_is, smi_links_read}};
     size_t form = 0;
     *graph = (struct graph){0};
     while (form < sizeof forms / sizeof *forms && !forms[form].is(text, bytes))

@@ -40,16 +40,21 @@ void net_rates(const struct net_consts *c, const struct topo *topo, struct net_r
     memcpy(rates, all, sizeof all);
 }
 
-/* Grouped sends and receives: the sender pays for each, one after the other. */
-static void sends(const struct net_consts *c, const struct site *s, enum coll_id coll, double alpha,
-                  struct net_cost *costs)
+/* Sends and receives between pairs. NCCL works through a rank's peers in rounds, each with its
+ * latency, and the next does not begin before: so the rounds are time of the kernel. */
+static void sends(const struct net_consts *c, const struct site *s, const struct lib_args *args,
+                  enum coll_id coll, uint64_t bytes, struct net_cost *costs, double *base_us)
 {
-    bool pairs = coll == COLL_SENDRECV;
+    bool pair = coll == COLL_SENDRECV, many = s->nodes > 1;
+    double alpha = many ? closed_alpha(s, c, args, bytes) : 0;
+    double link[2] = {inside_us(c, s->gen, NCCL_LL), c->alpha_us[s->fabric]}; /* of net_rates */
+    *base_us += closed_pair_loss(s, c, coll, bytes);
+    if (!pair) *base_us += closed_posts(s, c, args, bytes);
+    if (!pair || !many) *base_us = fmax(0, *base_us - link[many]);
     for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
         bool inside = scope <= SCOPE_DOMAIN;
-        double us = inside ? c->hop_p2p_us * c->latency[s->gen] : alpha / 2 / s->per_node;
-        double eff = !pairs ? c->alltoall_eff : inside ? c->sendrecv_eff : c->sendrecv_net;
-        costs[scope].overhead_ps = ps_of(pairs ? 0 : us);
+        double eff = !pair ? c->alltoall_eff : many ? c->sendrecv_net : c->sendrecv_eff;
+        costs[scope].latency_ps = ps_of(pair && !inside ? alpha - link[1] : 0);
         costs[scope].stretch = 1 / eff;
     }
 }
@@ -78,7 +83,7 @@ static double stretch(const struct net_consts *c, const struct site *s, int algo
 
 void lib_costs(const struct net_consts *c, const struct topo *topo, const struct lib_args *args,
                const struct lib_choice *choice, enum coll_id coll, uint64_t bytes,
-               struct net_cost *costs, double *base_us)
+               uint32_t channels, struct net_cost *costs, double *base_us)
 {
     struct site site;
     struct err quiet = ERR_INIT;
@@ -90,12 +95,14 @@ void lib_costs(const struct net_consts *c, const struct topo *topo, const struct
     int p = choice->proto, algo = choice->algo;
     bool nvls = algo == NCCL_NVLS || algo == NCCL_NVLS_TREE;
     double alpha = site.nodes > 1 ? closed_alpha(&site, c, args, bytes) : 0;
-    double link = site.nodes > 1 ? c->alpha_us[site.fabric] : 0, own = site.line_GBps;
+    double link = c->alpha_us[site.fabric] * fmin(c->ring_alpha, 1), own = site.line_GBps;
+    double ring = closed_crowding(&site, c, NCCL_RING, coll); /* the links are that much slower */
+    double crowding = closed_crowding(&site, c, algo, coll) / ring;
     own *= c->link_eff[site.gen] * 1e9;
     *base_us = closed_base(&site, c, algo, p);
     if (nvls) *base_us += closed_nvls_ramp(&site, c, bytes);
     if (algo == NCCL_P2P) {
-        sends(c, &site, coll, alpha, costs);
+        sends(c, &site, args, coll, bytes, costs, base_us);
         return;
     }
     for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
@@ -104,8 +111,9 @@ void lib_costs(const struct net_consts *c, const struct topo *topo, const struct
                             : alpha * c->proto_alpha[p] * (algo == NCCL_RING ? c->ring_alpha : 1);
         double links = inside ? inside_us(c, site.gen, NCCL_LL) : link;
         costs[scope].latency_ps = inside && nvls ? 0 : ps_of(hop - links);
-        costs[scope].stretch = stretch(c, &site, algo, p, coll, inside);
-        if (p == NCCL_LL && algo == NCCL_RING)
-            costs[scope].most_Bps = own * c->ll_most / c->proto_eff[p];
+        costs[scope].stretch = stretch(c, &site, algo, p, coll, inside) * crowding;
+        if (algo == NCCL_RING && p == NCCL_LL)
+            costs[scope].most_Bps = own * c->ll_most * costs[scope].stretch / channels;
+        if (algo == NCCL_TREE) costs[scope].most_Bps = own / ring / 2 / channels; /* up, or down */
     }
 }

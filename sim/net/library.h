@@ -39,6 +39,7 @@ struct lib_args {
     int algo, proto;   /* enum nccl_algo, nccl_proto; -1: as the library chooses */
     uint32_t channels; /* 0: as the library chooses */
     bool sharp;        /* reduction in the network's switches is set up */
+    bool no_pxn;       /* sends leave by the sender's own NIC, each for itself */
     double launch_us;  /* the user's floor; < 0: the constants' */
     double alpha_us;   /* the user's latency of a hop between hosts; < 0: the constants' */
 };
@@ -82,17 +83,17 @@ int lib_call_us(const struct topo *topo, const struct net_consts *consts,
                 struct err *err);
 
 /* What the engine needs to run a call with these constants: rates[NNET_KINDS] of links
- * (network.h). */
+ * (network.h), which for rings, trees and NVLS are slower by closed_crowding of a ring. */
 struct net_rate;
 void net_rates(const struct net_consts *consts, const struct topo *topo, struct net_rate *rates);
 
-/* .. and costs[NSCOPES] (net.h) of a message of the choice beside its links, and the time of the
- * kernel around all messages (us). The latency of a hop is what the closed form charges, less what
- * the links of net_rates have already. */
+/* .. and costs[NSCOPES] (net.h) of a message of the choice beside its links, where a rank's bytes
+ * go by `channels` flows at once, and the time of the kernel around all messages (us). The latency
+ * of a hop is what the closed form charges, less what the links of net_rates have already. */
 struct net_cost;
 void lib_costs(const struct net_consts *consts, const struct topo *topo,
                const struct lib_args *args, const struct lib_choice *choice, enum coll_id coll,
-               uint64_t bytes, struct net_cost *costs, double *base_us);
+               uint64_t bytes, uint32_t channels, struct net_cost *costs, double *base_us);
 
 const char *nccl_algo_name(int algo);                 /* "Ring"; "" for -1 */
 const char *nccl_proto_name(int proto);               /* "LL"; "" for -1 */

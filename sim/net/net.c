@@ -4,6 +4,7 @@
  * lane it waits for, so an event costs only what it sets free. */
 #include "net/net.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,10 +31,13 @@ struct lane {
     ps_t came_ps, begin_ps; /* of the group it is at: when it came there, and began */
 };
 
-/* The processor of a rank (struct net_hands). */
+/* The processor of a rank (struct net_hands). Lanes that could begin stand in `waiters` until all
+ * of an instant is in: who is first must not hang on the order of its events, which folding
+ * changes. */
 struct hands {
-    bool busy;
-    uint32_t waiters; /* lanes that wait for it */
+    bool busy, listed; /* listed: in the list of net.idle */
+    uint32_t waiters;
+    uint32_t next; /* of that list */
 };
 
 /* Posted and not yet on the link: first in, first out per wire. */
@@ -93,6 +97,7 @@ struct net {
     struct lane *lanes;
     uint32_t nlanes;
     struct hands *hands; /* per rank of the network */
+    uint32_t idle;       /* hands that have a lane to look at, as a list */
     struct wire *wires;
     uint32_t nwires, wires_cap;
     struct message *messages;
@@ -335,7 +340,6 @@ static double group_time(const struct net *net, const struct lane *lane)
 {
     const struct job *job = &net->jobs[lane->job];
     double gamma = job->args->gamma_Bps, time = 0;
-    if (lane->hands != NONE) return hands_time(net, lane);
     uint32_t last = group_last(lane->prog, lane->pos);
     for (uint32_t i = lane->pos; job->timed && i <= last; i++) {
         const struct lstep *step = &lane->prog->steps[i];
@@ -432,7 +436,44 @@ static void end_group(struct net *net, uint32_t number)
     wake(net, &lane->waiters);
 }
 
-/* Runs groups of a lane until one has to wait or takes time. */
+static void list_hands(struct net *net, uint32_t number)
+{
+    struct hands *hands = &net->hands[number];
+    if (hands->listed || hands->busy || hands->waiters == NONE) return;
+    hands->listed = true;
+    hands->next = net->idle;
+    net->idle = number;
+}
+
+/* Takes out of the waiters the lane that has come to its group first; of several, the first. */
+static uint32_t take_lane(struct net *net, struct hands *hands)
+{
+    uint32_t *first = &hands->waiters;
+    for (uint32_t *at = first; *at != NONE; at = &net->lanes[*at].next) {
+        ps_t came = net->lanes[*at].came_ps, least = net->lanes[*first].came_ps;
+        if (came < least || (came == least && *at < *first)) first = at;
+    }
+    uint32_t lane = *first;
+    *first = net->lanes[lane].next;
+    return lane;
+}
+
+/* All of an instant is in: idle hands begin a group. */
+static void deal_hands(struct net *net)
+{
+    while (net->idle != NONE) {
+        struct hands *hands = &net->hands[net->idle];
+        uint32_t number = take_lane(net, hands);
+        struct lane *lane = &net->lanes[number];
+        net->idle = hands->next;
+        hands->listed = false;
+        hands->busy = true;
+        lane->begin_ps = net->now_ps;
+        queue_put(&net->queue, ps_add(net->now_ps, hands_time(net, lane)), EV_GROUP, number);
+    }
+}
+
+/* Runs groups of a lane until one has to wait, for hands too, or takes time. */
 static void advance(struct net *net, uint32_t number)
 {
     struct lane *lane = &net->lanes[number];
@@ -444,16 +485,15 @@ static void advance(struct net *net, uint32_t number)
             *block.waiters = number;
             return;
         }
-        struct hands *hands = lane->hands == NONE ? NULL : &net->hands[lane->hands];
-        if (hands && hands->busy) {
-            lane->next = hands->waiters;
-            hands->waiters = number;
+        if (lane->hands != NONE) {
+            lane->next = net->hands[lane->hands].waiters;
+            net->hands[lane->hands].waiters = number;
+            list_hands(net, lane->hands);
             return;
         }
         lane->begin_ps = net->now_ps;
         double time = group_time(net, lane);
         if (time > 0) {
-            if (hands) hands->busy = true;
             queue_put(&net->queue, ps_add(net->now_ps, time), EV_GROUP, number);
             return;
         }
@@ -478,14 +518,6 @@ static void start_job(struct net *net, struct job *job)
     if (job->left == 0) {
         end_job(net, job);
     }
-}
-
-/* The rank's next group can begin, of whichever lane. */
-static void free_hands(struct net *net, const struct lane *lane)
-{
-    if (lane->hands == NONE) return;
-    net->hands[lane->hands].busy = false;
-    wake(net, &net->hands[lane->hands].waiters);
 }
 
 static void run_ready(struct net *net)
@@ -517,7 +549,10 @@ static void dispatch(struct net *net, const struct event *event)
     case EV_GROUP:
         end_group(net, event->id);
         make_ready(net, event->id);
-        free_hands(net, &net->lanes[event->id]);
+        if (net->lanes[event->id].hands != NONE) {
+            net->hands[net->lanes[event->id].hands].busy = false;
+            list_hands(net, net->lanes[event->id].hands);
+        }
         break;
     case EV_JOB:
         start_job(net, &net->jobs[event->id]);
@@ -551,6 +586,7 @@ static int loop(struct net *net, struct err *err)
         net->trace = hash(net->trace, event.time_ps);
         net->trace = hash(net->trace, (uint64_t)event.kind << 32 | event.id);
         dispatch(net, &event);
+        if (queue_time(&net->queue) > net->now_ps) deal_hands(net);
         if (queue_time(&net->queue) > net->now_ps) { /* all of this instant is in */
             share_settle(&net->share, net->now_ps);
         }
@@ -645,7 +681,8 @@ static void add_carried(const struct net *net, uint32_t first, uint32_t end, dou
 }
 
 /* No link can carry more than its capacity allows in the time; a transfer can end 1.5 ps early, by
- * rounding and together with another. */
+ * rounding and together with another, and its start and its end can let a bucket fill that is then
+ * found empty half a picosecond late. */
 static int check_physics(const struct net *net, struct err *err)
 {
     double *bytes = mem_calloc(net->share.nlinks, sizeof *bytes);
@@ -655,7 +692,8 @@ static int check_physics(const struct net *net, struct err *err)
     for (uint32_t i = 0; i < net->share.nlinks && !bad; i++) {
         struct net_link link = network_link(net->network, real_link(net, i));
         double had_ps = (double)net->end_ps;
-        double most = most_bytes(&link, had_ps * (1 + 1e-9) + 1.5 * messages[i]);
+        double rate = fmax(link.capacity_Bps, link.peak_Bps) / 1e12;
+        double most = most_bytes(&link, had_ps * (1 + 1e-9)) + 2.5 * rate * messages[i];
         if (bytes[i] > most * (1 + 1e-9)) {
             char *name = network_link_name(net->network, real_link(net, i));
             bad = err_add(err, ERR_FAILED,
@@ -999,7 +1037,7 @@ static int build(struct net *net, const struct net_job *jobs, bool fold, struct 
                             .result = {.nranks = sched->nranks, .classes = sched->nranks}};
         job->result.finish_ps = mem_calloc(sched->nranks, sizeof *job->result.finish_ps);
         if (job->args->keep_steps) {
-            trace_init(&job->result.steps, sched_ends(sched), 1e6, false);
+            trace_init(&job->result.steps, sched_ends(sched), 1e6, job->args->hands != NULL);
         }
         build_layouts(job);
     }
@@ -1018,7 +1056,7 @@ static int build(struct net *net, const struct net_job *jobs, bool fold, struct 
     for (uint32_t r = 0; r < network_ranks(net->network); r++) {
         net->hands[r].waiters = NONE;
     }
-    net->ready_head = NONE;
+    net->idle = net->ready_head = NONE;
     for (uint32_t j = 0; j < net->njobs && !bad; j++) {
         build_lanes(net, &net->jobs[j], net->jobs[j].lane_base[0]);
     }
@@ -1039,7 +1077,7 @@ static void finish_links(const struct net *net, struct job *job)
         uint32_t from = net->fold.class_of ? net->fold.class_of[l] : l;
         result->link_bytes[l] = from == NONE ? 0 : bytes[from];
         struct net_link link = network_link(net->network, l);
-        double use = time > 0 ? result->link_bytes[l] / most_bytes(&link, time) : 0;
+        double use = time > 0 ? fmin(1, result->link_bytes[l] / most_bytes(&link, time)) : 0;
         if (use > result->limit_use * (1 + 1e-9)) {
             result->limit = l;
             result->limit_use = use;

@@ -40,7 +40,8 @@ struct net_cost {
 
 /* The processor of a rank, where it moves the data itself, as on a host without GPUs: what it reads
  * and writes for a group of records takes time, and it works at one group at a time, whatever the
- * lane.
+ * lane or the job: next is the lane that came to its group first, of several the one of the lowest
+ * number.
  *
  *     recv_reduce, send   [slot] --read--+            +--write--> [buffer]   slots and buffers have
  *     of one group        [buffer] -read-+--> (+) ----+--write--> [slot]     speeds of their own
@@ -64,7 +65,7 @@ struct net_args {
     size_t slice_bytes; /* most bytes of a chunk per pass, a multiple of LAYOUT_GRANULE; 0: all */
     size_t granule;     /* chunks are cut at multiples of it; 0: LAYOUT_GRANULE */
     const struct net_cost *costs;  /* NSCOPES entries; NULL: none */
-    const struct net_hands *hands; /* NULL: others move the data; not with gamma_Bps */
+    const struct net_hands *hands; /* NULL: others move the data; else gamma is not read */
     bool keep_log, keep_steps;
     bool keep_links; /* of a job: give its link_bytes; net_run always does */
     bool fold; /* run one rank of each class where a symmetry is proven (fold.h); not with keep_log
@@ -108,8 +109,9 @@ int net_run(const struct linked *linked, const struct net_args *args, struct net
 void net_result_release(struct net_result *result);
 
 /* ---- several schedules in one run ------------------------------------------------------------
- * A job is a schedule on some of the network's ranks. Jobs share links, and nothing else: two jobs
- * on one rank do not wait for each other unless `after` says so.
+ * A job is a schedule on some of the network's ranks. Jobs share links, and the hands of ranks
+ * (net_hands), and nothing else: two jobs on one rank do not wait for each other's steps unless
+ * `after` says so.
  *
  *     job 0 |====== all-reduce of ranks 0..7 ======|--- start_ps ---|== job 2: after 0 and 1 ==|
  *     job 1 |=== all-reduce of ranks 8..15 ===|                                                */

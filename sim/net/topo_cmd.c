@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/opts.h"
 #include "net/astra.h"
+#include "net/fault.h"
 #include "net/graph.h"
 #include "net/host.h"
 #include "net/network.h"
@@ -29,6 +30,7 @@ struct request {
     unsigned to; /* a form; NFORMS: not said */
     ps_t scale_up_latency_ps, network_latency_ps;
     bool overwrite;
+    struct fault_args fault;
 };
 
 #define ROW(name_, letter_, type_, field, value_, arg_, help_, ...)                                \
@@ -57,7 +59,8 @@ static const struct opts_row options[] = {
 
 static const char about[] =
     "Reads what a machine or a cluster is made of: a topology as --topo takes it (a shipped name, "
-    "dgx-h100x16, a file), the table of `nvidia-smi topo -m` as text, the XML that NCCL and RCCL "
+    "dgx-h100x16, a file), the table of `nvidia-smi topo -m` or `nvidia-smi "
+    "nvlink --status` as text, the XML that NCCL and RCCL "
     "write (NCCL_TOPO_DUMP_FILE), a graph in commsim's own form, or a network file of ASTRA-sim; - "
     "is stdin. show prints what is in it, the table of a host, and what looks wrong; check says "
     "what is wrong and is silent otherwise; convert writes another form; draw writes a picture for "
@@ -97,6 +100,27 @@ static void print_counts(const struct graph *graph, FILE *to)
     fputc('\n', to);
 }
 
+/* NVLinks of each accelerator where their rate is known: "gpu0: 4 x nvlink, 103.1 GB/s". */
+static void print_nvlinks(const struct graph *graph, FILE *to)
+{
+    uint32_t *count = mem_calloc(graph->nnodes, sizeof *count);
+    double *GBps = mem_calloc(graph->nnodes, sizeof *GBps);
+    for (size_t i = 0; i < graph->nlinks; i++) {
+        const struct graph_link *link = &graph->links[i];
+        if (link->via != GRAPH_NVLINK) continue;
+        count[link->a] += link->count, count[link->b] += link->count;
+        GBps[link->a] += link->GBps, GBps[link->b] += link->GBps;
+    }
+    for (size_t i = 0; i < graph->nnodes; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        if (node->kind != GRAPH_ACCEL || GBps[i] <= 0) continue;
+        fprintf(to, "# %s%s%s: %" PRIu32 " x nvlink, %.4g GB/s per direction\n", node->name,
+                node->type ? ", " : "", node->type ? node->type : "", count[i], GBps[i]);
+    }
+    free(count);
+    free(GBps);
+}
+
 static void print_warnings(const struct graph *graph, const char *before, FILE *to)
 {
     for (size_t i = 0; i < graph->nwarnings; i++)
@@ -110,6 +134,7 @@ static int show_graph(struct input *input, FILE *to, struct err *err)
     (void)err;
     if (input->graph.about) fprintf(to, "# %s\n", input->graph.about);
     print_counts(&input->graph, to);
+    print_nvlinks(&input->graph, to);
     print_warnings(&input->graph, "# ", to);
     graph_matrix(&input->graph, to);
     return 0;
@@ -312,6 +337,7 @@ static int read_uniform(struct input *input, struct err *err)
         input->topo.name = mem_strdup(input->path);
         if (topo_parse(&input->topo, &input->doc, &input->accels, err)) return -1;
     }
+    if (fault_parse_all(&input->topo, &input->request->fault.faults, err)) return -1;
     return build(input, err);
 }
 
@@ -351,6 +377,10 @@ static int check_options(const struct opts *opts, const struct verb *verb, struc
     for (size_t i = 0; i < sizeof convert_only / sizeof *convert_only; i++)
         if (opts_is_set(opts, convert_only[i]) && strcmp(verb->name, "convert") != 0)
             err_add(err, ERR_USAGE, "--%s is for convert, not for %s", convert_only[i], verb->name);
+    if (opts_is_set(opts, "fault") && strcmp(verb->name, "convert") == 0)
+        err_add(err, ERR_USAGE,
+                "--fault is for show, check and draw, not for convert: write "
+                "\"faults\" into the file");
     if (opts_is_set(opts, "output") && !verb->writes)
         err_add(err, ERR_USAGE, "--output (-o) is for convert and draw, not for %s", verb->name);
     return err->count ? -1 : 0;
@@ -371,6 +401,14 @@ static int save(const struct request *request, const char *text, size_t bytes, s
     return 0;
 }
 
+/* Faults are those of a cluster; in a graph of one machine a link that is broken is not there. */
+static int refuse_faults(const struct input *input, struct err *err)
+{
+    if (input->form == FORM_UNIFORM || input->request->fault.faults.count == 0) return 0;
+    return err_add(err, ERR_USAGE, "--fault: %s is of the form %s; faults are for the form %s",
+                   input->path, form_names[input->form], form_names[FORM_UNIFORM]);
+}
+
 static void run(const struct request *request, const struct verb *verb, const char *path,
                 struct err *err)
 {
@@ -378,7 +416,8 @@ static void run(const struct request *request, const struct verb *verb, const ch
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
-    int bad = read_input(&input, err) || verb->run[input.form](&input, memory, err);
+    int bad = read_input(&input, err) || refuse_faults(&input, err) ||
+              verb->run[input.form](&input, memory, err);
     fclose(memory);
     if (!bad) save(request, text, bytes, err);
     free(text);
@@ -391,8 +430,10 @@ int topo_cmd(int argc, char **argv)
     struct request request = {.to = NFORMS};
     struct opts opts;
     const struct verb *verb = NULL;
-    if (opts_parse(&opts, options, &request, argc, argv, &err) == 0 && opts.help)
-        opts_help(stdout, "commsim topo show|check|convert|draw FILE [options]", about, options);
+    struct opts_part parts[] = {{options, 0}, {fault_rows, offsetof(struct request, fault)}};
+    struct opts_row *all = opts_join(parts, sizeof parts / sizeof *parts);
+    if (opts_parse(&opts, all, &request, argc, argv, &err) == 0 && opts.help)
+        opts_help(stdout, "commsim topo show|check|convert|draw FILE [options]", about, all);
     else if (err.count == 0 && opts.npositionals != 2)
         err_add(&err, ERR_USAGE,
                 "commsim topo takes a word (show, check, convert or draw) and a file, %zu words "
@@ -403,6 +444,7 @@ int topo_cmd(int argc, char **argv)
     if (verb && check_options(&opts, verb, &err) == 0)
         run(&request, verb, opts.positionals[1], &err);
     opts_release(&opts);
+    free(all);
     int status = (int)err.code;
     err_print(&err, "commsim");
     err_release(&err);

@@ -79,27 +79,30 @@ static void show_scopes(const struct topo *topo, FILE *to)
     fprintf(to, ", all %" PRIu64 " accelerators\n", topo_gpus(topo));
 }
 
+/* "host0/nic3 at 0.5 of its rate"; freed by the caller. */
+static char *fault_text(const struct fault *fault)
+{
+    switch (fault->kind) {
+    case FAULT_FRACTION:
+        return mem_printf("%s at %g of its rate", fault->link, fault->fraction);
+    case FAULT_MISSING:
+        return mem_printf("%s is missing", fault->link);
+    case FAULT_NO_PEERS:
+        return mem_strdup("no peer access");
+    case FAULT_NICS:
+        return mem_printf("%" PRIu64 " NICs of each host are used", fault->nics);
+    case FAULT_TCP:
+        break;
+    }
+    return mem_strdup("the network falls back to TCP");
+}
+
 static void show_faults(const struct topo *topo, FILE *to)
 {
     for (size_t i = 0; i < topo->nfaults; i++) {
-        const struct fault *fault = &topo->faults[i];
-        switch (fault->kind) {
-        case FAULT_FRACTION:
-            fprintf(to, "# fault: %s at %g of its rate\n", fault->link, fault->fraction);
-            break;
-        case FAULT_MISSING:
-            fprintf(to, "# fault: %s is missing\n", fault->link);
-            break;
-        case FAULT_NO_PEERS:
-            fputs("# fault: no peer access\n", to);
-            break;
-        case FAULT_NICS:
-            fprintf(to, "# fault: %" PRIu64 " NICs of each host are used\n", fault->nics);
-            break;
-        case FAULT_TCP:
-            fputs("# fault: the network falls back to TCP\n", to);
-            break;
-        }
+        char *text = fault_text(&topo->faults[i]);
+        fprintf(to, "# fault: %s\n", text);
+        free(text);
     }
 }
 
@@ -157,6 +160,46 @@ static char *dot_near(const struct topo *topo, uint32_t nic, uint64_t near_hosts
     return name;
 }
 
+/* Whether a fault is of a link of the node of that name, in any host: "host0/nic3", "gpu2 nvlink"
+ * behind a host's name. */
+static bool is_of(const struct fault *fault, const char *name)
+{
+    const char *slash = fault->link ? strchr(fault->link, '/') : NULL;
+    size_t length = strlen(name);
+    return slash && strncmp(slash + 1, name, length) == 0 &&
+           (slash[1 + length] == '\0' || slash[1 + length] == ' ');
+}
+
+static const char broken_look[] = "color=red, fontcolor=red, style=dashed";
+
+/* How the cable of a NIC is drawn. */
+static const char *cable_look(const struct topo *topo, const char *nic, uint64_t number)
+{
+    bool broken = number >= topo->nics_used && topo->nics_used > 0;
+    for (size_t i = 0; i < topo->nfaults; i++)
+        broken |= is_of(&topo->faults[i], nic);
+    return broken ? broken_look : "color=\"#4f81bd\"";
+}
+
+/* A note for each fault, tied to the node that it is of; the host that is drawn stands for all. */
+static void dot_faults(const struct topo *topo, const struct graph *host, FILE *to)
+{
+    for (size_t i = 0; i < topo->nfaults; i++) {
+        char *text = fault_text(&topo->faults[i]);
+        fprintf(to, "  \"fault %zu\" [shape=note, style=solid, color=red, fontcolor=red, label=\"",
+                i + 1);
+        for (const char *at = text; *at; at++)
+            fprintf(to, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at);
+        fputs("\"];\n", to);
+        for (size_t k = 0; k < host->nnodes; k++) {
+            if (!is_of(&topo->faults[i], host->nodes[k].name)) continue;
+            fprintf(to, "  \"%s\" [color=red, penwidth=3];\n  \"fault %zu\" -- \"%s\" [%s];\n",
+                    host->nodes[k].name, i + 1, host->nodes[k].name, broken_look);
+        }
+        free(text);
+    }
+}
+
 static void dot_fabric(const struct topo *topo, const struct graph *host, FILE *to)
 {
     bool leaves = fabrics[topo->layout].far && topo->leaf_hosts < topo->hosts;
@@ -168,8 +211,9 @@ static void dot_fabric(const struct topo *topo, const struct graph *host, FILE *
     for (size_t i = 0; i < host->nnodes; i++) {
         if (host->nodes[i].kind != GRAPH_NIC) continue;
         char *near = dot_near(topo, nic, near_hosts, to);
-        fprintf(to, "  \"%s\" -- \"%s\" [color=\"#4f81bd\", penwidth=2, label=\"%g Gb/s\"];\n",
-                host->nodes[i].name, near, topo->one_nic_Gbps);
+        fprintf(to, "  \"%s\" -- \"%s\" [%s, penwidth=2, label=\"%g Gb/s\"];\n",
+                host->nodes[i].name, near, cable_look(topo, host->nodes[i].name, nic),
+                topo->one_nic_Gbps);
         if (leaves && (fabrics[topo->layout].per_nic || nic == 0))
             fprintf(to, "  \"%s\" -- \"%s\" [penwidth=3, label=\"%g Gb/s\"];\n", near,
                     fabrics[topo->layout].far, up_Gbps);
@@ -204,6 +248,7 @@ void topo_text_dot(const struct topo *topo, const struct graph *host, FILE *to)
     free(text);
     dot_domain(topo, host, to);
     dot_fabric(topo, host, to);
+    dot_faults(topo, host, to);
     char *title = topo_describe(topo);
     fprintf(to, "  label=\"%s\"; labelloc=t; fontname=Helvetica;\n}\n", title);
     free(title);

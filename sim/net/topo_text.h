@@ -13,7 +13,8 @@
  * its graph. */
 void topo_text_show(const struct topo *topo, const struct graph *host, FILE *to);
 
-/* One host, the switches that its NICs lead to, and what is behind them. */
+/* One host, the switches that its NICs lead to, and what is behind them; faults as red notes, tied
+ * to the device in that host that stands for the one they name. */
 void topo_text_dot(const struct topo *topo, const struct graph *host, FILE *to);
 
 /* A file of form "uniform" with the members that tell this topology from the usual one of its

@@ -11,6 +11,7 @@
 #include "base/out.h"
 #include "base/ship.h"
 #include "net/coll_validate_cmd.h"
+#include "net/net_const.h"
 #include "train/fit.h"
 #include "train/rowtext.h"
 #include "train/score.h"
@@ -67,8 +68,30 @@ static const struct out_column constant_columns[] = {
     {"name", NULL, -20, 0, OUT_TEXT, 0, 0},   {"key", NULL, -12, 0, OUT_TEXT, 0, 0},
     {"value", NULL, 10, 4, OUT_DOUBLE, 0, 0}, {"unit", NULL, -9, 0, OUT_TEXT, 0, 0},
     {"fitted", NULL, 6, 0, OUT_BOOL, 0, 0},   {"prior", NULL, 10, 4, OUT_DOUBLE, 0, 0},
-    {"sigma", NULL, 6, 2, OUT_DOUBLE, 0, 0},  {"source", NULL, -40, 0, OUT_TEXT, 0, 0},
+    {"sigma", NULL, 6, 2, OUT_DOUBLE, 0, 0},  {"table", NULL, -8, 0, OUT_TEXT, 0, 0},
+    {"source", NULL, -40, 0, OUT_TEXT, 0, 0},
 };
+
+/* Those of networks and libraries, of `commsim coll`. */
+static void list_network(struct out *out, struct err *err)
+{
+    struct net_const_table table;
+    if (net_const_read(&table, NULL, err)) return;
+    size_t fitted = 0;
+    for (size_t i = 0; i < table.nrows; i++)
+        fitted += table.rows[i].fitted;
+    out_note(out, "then %zu constants of networks and libraries, %zu of them fitted to collectives",
+             table.nrows, fitted);
+    for (size_t i = 0; i < table.nrows; i++) {
+        const struct net_const_row *row = &table.rows[i];
+        struct out_cell cells[] = {
+            out_text(row->name),    out_text(row->key),    out_double(row->value),
+            out_text(row->unit),    out_bool(row->fitted), out_double(row->prior),
+            out_double(row->sigma), out_text("network"),   out_text(row->source)};
+        out_row(out, cells);
+    }
+    net_const_release(&table);
+}
 
 static void list_constants(const struct request *q, struct err *err)
 {
@@ -87,12 +110,13 @@ static void list_constants(const struct request *q, struct err *err)
              table.nrows, fitted, set);
     for (size_t i = 0; i < table.nrows && !err->count; i++) {
         const struct const_row *row = &table.rows[i];
-        struct out_cell cells[] = {out_text(row->name),    out_text(row->key),
-                                   out_double(row->value), out_text(row->unit),
-                                   out_bool(row->fitted),  out_double(row->prior),
-                                   out_double(row->sigma), out_text(row->source)};
+        struct out_cell cells[] = {
+            out_text(row->name),    out_text(row->key),    out_double(row->value),
+            out_text(row->unit),    out_bool(row->fitted), out_double(row->prior),
+            out_double(row->sigma), out_text("training"),  out_text(row->source)};
         out_row(out, cells);
     }
+    if (!err->count && !q->constants) list_network(out, err);
     out_close(out, err);
     const_release(&table);
 }
@@ -288,7 +312,9 @@ static int run(int argc, char **argv, const char *prog, const char *usage, const
 int constants_cmd(int argc, char **argv)
 {
     return run(argc, argv, "commsim constants", "commsim constants [options]",
-               "Lists the constants of the closed-form model.", constants_options, false);
+               "Lists the constants of the closed-form model, and those of networks and libraries "
+               "(data/network.csv) unless --constants names a table.",
+               constants_options, false);
 }
 
 int fit_cmd(int argc, char **argv)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Feeds damaged files to the parsers of models, topologies and schedules. Seeds are every shipped
- * file, the machines of the tests (tables of `nvidia-smi topo -m`, NCCL's files), every topology as
- * a file of ASTRA-sim, and every algorithm written as an MSCCL file and as GOAL; an input is a seed
- * with a few mutations. What is accepted must make sense (a schedule: be right, as the oracle says,
- * and survive writing; a GOAL: run to its end, or wait in a circle), what is refused
- * must come with sentences that name the file. Inputs depend on (seed, iteration) alone, so that
+ * file, the machines of the tests (tables and NVLink status of nvidia-smi, NCCL's files), every
+ * topology as a file of ASTRA-sim, and every algorithm written as an MSCCL file and as GOAL; an
+ * input is a seed with a few mutations. What is accepted must make sense (a schedule: be right, as
+ * the oracle says, and survive writing; a GOAL: run to its end, or wait in a circle), what is
+ * refused must come with sentences that name the file. Inputs depend on (seed, iteration) alone, so
+ * that
  * --only repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
 #include <inttypes.h>
 #include <math.h>
@@ -25,8 +26,11 @@
 #include "net/astra.h"
 #include "net/goal_run.h"
 #include "net/nccl_xml.h"
+#include "net/network.h"
 #include "net/smi.h"
+#include "net/smi_links.h"
 #include "net/topo.h"
+#include "net/topo_parts.h"
 #include "sched/copy.h"
 #include "sched/goal.h"
 #include "sched/msccl.h"
@@ -47,6 +51,7 @@ enum seed_kind {
     SEED_SCHEDULE,
     SEED_TABLE,
     SEED_NCCL,
+    SEED_LINKS,
     SEED_ASTRA,
     SEED_GOAL
 };
@@ -430,6 +435,53 @@ static int try_model(const char *text, struct err *err)
     return bad;
 }
 
+/* Hops of a way join, and links are what links must be. */
+static int check_way(const struct network *network, uint32_t from, uint32_t to, uint32_t channel)
+{
+    uint32_t path[NETWORK_HOPS];
+    uint32_t hops = network_route(network, from, to, channel, path);
+    if (hops > NETWORK_HOPS || (hops == 0) != (from == to)) return complain("a way", "its length");
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < hops; i++) {
+        struct net_link link = network_link(network, path[i]);
+        uint64_t start, end;
+        network_ends(network, path[i], &start, &end);
+        if (path[i] >= network_links(network) || (i > 0 && start != at)) {
+            return complain("a way", "its hops do not join");
+        }
+        if (!(link.capacity_Bps > 0 && isfinite(link.capacity_Bps)) || link.kind >= NNET_KINDS) {
+            return complain("a way", "a link of no capacity");
+        }
+        at = end;
+    }
+    return 0;
+}
+
+/* The engine's view of it, with its faults: either a sentence, or ways between all ends. */
+static int try_network(const struct topo *topo)
+{
+    struct err why = ERR_INIT;
+    struct net_rate rates[NNET_KINDS];
+    for (int kind = 0; kind < NNET_KINDS; kind++) {
+        rates[kind] = (struct net_rate){.efficiency = 0.5, .latency_ps = 1000};
+    }
+    if (topo_check_dims(topo, &why) < 0 || topo_gpus(topo) > INT32_MAX || topo->full_host > 4096 ||
+        topo->nics > 4096) { /* larger ones take memory alone */
+        err_release(&why);
+        return 0;
+    }
+    struct network *network = network_build(topo, rates, NET_PXN, NULL, &why);
+    int bad = (network == NULL) != (why.count > 0) ? complain("no network, no sentence", "") : 0;
+    uint32_t n = network ? network_ranks(network) : 0;
+    for (uint32_t i = 0; i < 24 && i < n && !bad; i++) {
+        uint32_t from = (uint32_t)((uint64_t)i * 2654435761u % n);
+        bad = check_way(network, from, i, i) || check_way(network, n - 1 - i, from, i);
+    }
+    network_free(network);
+    err_release(&why);
+    return bad;
+}
+
 static int try_topology(const char *text, const struct accel_table *table, struct err *err)
 {
     struct doc doc;
@@ -438,7 +490,7 @@ static int try_topology(const char *text, const struct accel_table *table, struc
         return check_refusal(err, "fuzz.json:");
     }
     int bad = topo_parse(&topo, &doc, table, err);
-    bad = bad < 0 ? check_refusal(err, "fuzz.json:") : check_topo(&topo);
+    bad = bad < 0 ? check_refusal(err, "fuzz.json:") : check_topo(&topo) || try_network(&topo);
     topo_release(&topo);
     doc_release(&doc);
     return bad;
@@ -547,6 +599,34 @@ static int try_table(const char *text, struct err *err)
     return bad;
 }
 
+/* What was read is written in the graph's own form, and read again as the same text. */
+static int try_links(const char *text, struct err *err)
+{
+    struct graph graph, again;
+    if (smi_links_read(&graph, "fuzz.txt", text, strlen(text), err) < 0)
+        return check_refusal(err, "fuzz.txt:");
+    char *texts[2] = {NULL, NULL};
+    size_t bytes;
+    FILE *to = open_memstream(&texts[0], &bytes);
+    graph_write(&graph, to);
+    fclose(to);
+    struct err refused = ERR_INIT;
+    int bad = graph_parse(&again, "again", texts[0], bytes, &refused);
+    bad = bad < 0 ? complain("refused again", refused.text) : 0;
+    if (!bad) {
+        to = open_memstream(&texts[1], &bytes);
+        graph_write(&again, to);
+        fclose(to);
+        if (strcmp(texts[0], texts[1]) != 0) bad = complain("not the same again", texts[0]);
+        graph_release(&again);
+    }
+    err_release(&refused);
+    graph_release(&graph);
+    free(texts[0]);
+    free(texts[1]);
+    return bad;
+}
+
 /* What was read is written and read again as the same text; as a topology it makes sense. */
 static int try_astra(const char *text, const struct accel_table *table, struct err *err)
 {
@@ -616,6 +696,7 @@ static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration,
               : chosen->kind == SEED_TOPOLOGY ? try_topology(text, &seeds->table, &err)
               : chosen->kind == SEED_TABLE    ? try_table(text, &err)
               : chosen->kind == SEED_NCCL     ? try_nccl(text, &err)
+              : chosen->kind == SEED_LINKS    ? try_links(text, &err)
               : chosen->kind == SEED_ASTRA    ? try_astra(text, &seeds->table, &err)
               : chosen->kind == SEED_GOAL     ? try_goal(text, &err)
                                               : try_model(text, &err);
@@ -693,6 +774,7 @@ int main(int argc, char **argv)
         add_astras(&seeds);
         add_texts(&seeds, "tests/cases/smi", ".txt", SEED_TABLE, &err);
         add_texts(&seeds, "tests/cases/nccl", ".xml", SEED_NCCL, &err);
+        add_texts(&seeds, "tests/cases/nvlink", ".txt", SEED_LINKS, &err);
         uint64_t ignored = 0;
         status = err.count ? 1
                  : opts_is_set(&opts, "only")
