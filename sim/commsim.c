@@ -12,6 +12,7 @@
 #include "net/topo_cmd.h"
 #include "train/compare_cmd.h"
 #include "train/model.h"
+#include "train/pipeline_cmd.h"
 #include "train/step_cmd.h"
 #include "train/validate_cmd.h"
 
@@ -24,6 +25,8 @@ static const struct {
     {"topo", "shows, checks, converts and draws machines and clusters", topo_cmd},
     {"goal", "times a schedule given as GOAL text", goal_cmd},
     {"step", "memory and time of a training step (the same without the word)", step_cmd},
+    {"pipeline", "a pipeline schedule by itself: bubble, activations in flight, picture",
+     pipeline_cmd},
     {"model", "shape and exact parameter counts of a model", model_cmd},
     {"compare", "clusters and strategies side by side, as a table and a picture", compare_cmd},
     {"memory", "memory per GPU of a training job", memory_cmd},

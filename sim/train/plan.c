@@ -246,7 +246,12 @@ int plan_make(struct plan *plan, const struct tables *tables, const struct plan_
     const struct topo_args *cluster = &args->cluster;
     int bad =
         topo_read(&plan->topo, &tables->accels, cluster->topo, cluster->nodes, cluster->gpus, err);
-    if (model_read(&plan->model, args->model ? args->model : "llama3-8b", err)) bad = -1;
+    if (args->shape) {
+        plan->model = *args->shape;
+        *args->shape = (struct model){0};
+    } else if (model_read(&plan->model, args->model ? args->model : "llama3-8b", err)) {
+        bad = -1;
+    }
     if (!bad) {
         bad = strategy_make(&plan->strategy, &args->strategy, &plan->topo, &plan->model,
                             &tables->frameworks, err);

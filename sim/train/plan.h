@@ -24,7 +24,8 @@ void tables_release(struct tables *tables);
 /* What a plan is made of. */
 struct plan_args {
     struct topo_args cluster;
-    const char *model; /* NULL: llama3-8b */
+    const char *model;   /* NULL: llama3-8b */
+    struct model *shape; /* if not NULL, this model, already built; it is taken and left empty */
     struct strategy_args strategy;
     double machine_factor; /* 0.1..10: of compute times; 1 is the type's usual machine */
 };

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/out.h"
 #include "train/bottleneck.h"
+#include "train/config.h"
 #include "train/limit.h"
 #include "train/plan.h"
 
@@ -20,6 +21,9 @@ static const char *const flops_words[] = {"model",  "hardware",  "causal", "full
 
 struct request {
     struct plan_args plan;
+    struct config_args configs;
+    struct config config;
+    unsigned emit;
     unsigned step;
     struct opts_list flops;
     const char *constants, *json, *csv;
@@ -34,6 +38,18 @@ struct request {
         .arg = (arg_), .help = (help_), __VA_ARGS__                                                \
     }
 static const struct opts_row own_options[] = {
+    ROW("megatron-args", OPTS_STRING, configs.text[0], "TEXT|@FILE",
+        "Megatron-LM arguments, as pasted from a command line, in place of --strategy",
+        .section = "Other frameworks' configurations"),
+    ROW("deepspeed", OPTS_STRING, configs.text[1], "FILE", "a DeepSpeed configuration (JSON)"),
+    ROW("torchtitan", OPTS_STRING, configs.text[2], "FILE|FLAGS",
+        "a torchtitan configuration (TOML), or its flags as pasted"),
+    ROW("accelerate", OPTS_STRING, configs.text[3], "FILE",
+        "an accelerate configuration for FSDP (YAML)"),
+    ROW("emit", OPTS_CHOICE, emit, "FORMAT",
+        "no prediction but the strategy as a launch command or file: megatron, deepspeed, "
+        "torchtitan, fsdp (accelerate's YAML)",
+        .choices = config_emit_names),
     ROW("step", OPTS_CHOICE, step, "MODEL", "how the step is timed: closed (closed forms)",
         .value = "closed", .choices = step_models, .section = "Prediction"),
     ROW("flops", OPTS_LIST, flops, "LIST",
@@ -88,6 +104,9 @@ static void print_header(struct out *out, const struct answer *a)
              s->word, s->framework.name, s->precision->name, (unsigned long long)s->seq,
              (unsigned long long)s->micro_batch, (unsigned long long)s->global_batch,
              (unsigned long long)job_microbatches(&p->job), schedule_name(s->schedule));
+    char *unread = a->q->config.format ? config_note(&a->q->config) : NULL;
+    if (unread) out_note(out, "%s", unread);
+    free(unread);
     for (size_t i = 0; i < p->nassumed; i++) {
         out_note(out, "assumed: %s", p->assumed[i]);
     }
@@ -343,9 +362,23 @@ static void run(struct request *q, const struct opts *opts, struct err *err)
     }
     struct tables tables;
     struct plan plan;
+    bool emit = opts_is_set(opts, "emit");
+    if (emit && (q->json || q->csv)) {
+        err_add(err, ERR_USAGE,
+                "--emit %s writes no prediction; run again without it for --json or --csv",
+                config_emit_names[q->emit]);
+        return;
+    }
+    if (config_read(&q->config, &q->configs, err)) return;
+    if (emit && !opts_is_set(opts, "framework"))
+        q->plan.strategy.framework = config_emit_framework(q->emit);
     if (tables_read(&tables, q->constants, err)) return;
-    if (plan_make(&plan, &tables, &q->plan, err) == 0) {
-        answer(q, &plan, &tables.constants.values, err);
+    if (config_apply(&q->config, &q->plan, opts, &tables, err) == 0 &&
+        plan_make(&plan, &tables, &q->plan, err) == 0) {
+        if (!emit)
+            answer(q, &plan, &tables.constants.values, err);
+        else if (rules_refuse(&plan.rules, err) == 0)
+            config_write(q->emit, &plan, q->plan.model, &tables, stdout, stderr, err);
         plan_release(&plan);
     }
     tables_release(&tables);
@@ -366,6 +399,26 @@ static char **with_json_file(int *argc, char **argv)
     return args;
 }
 
+/* A pasted text may begin with a dash, which no value behind a blank may: joins both by "=".
+ * `pasted` of argc entries owns the new texts. */
+static void join_pasted(int *argc, char **args, char **pasted)
+{
+    int n = 0;
+    for (int i = 0; i < *argc; i++) {
+        bool takes =
+            strcmp(args[i], "--megatron-args") == 0 || strcmp(args[i], "--torchtitan") == 0;
+        if (takes && i + 1 < *argc && strpbrk(args[i + 1], " =") && args[i + 1][0] == '-') {
+            pasted[n] = mem_printf("%s=%s", args[i], args[i + 1]);
+            args[n] = pasted[n];
+            i++;
+        } else {
+            args[n] = args[i];
+        }
+        n++;
+    }
+    *argc = n;
+}
+
 int step_cmd(int argc, char **argv)
 {
     struct request q = {0};
@@ -373,6 +426,9 @@ int step_cmd(int argc, char **argv)
     struct err err = ERR_INIT;
     struct opts_row *options = plan_options(offsetof(struct request, plan), own_options);
     char **args = with_json_file(&argc, argv);
+    int words = argc;
+    char **pasted = mem_calloc((size_t)words, sizeof *pasted);
+    join_pasted(&argc, args, pasted);
     if (opts_parse(&opts, options, &q, argc, args, &err) == 0) {
         if (opts.help) {
             opts_help(stdout, "commsim --topo CLUSTER [--strategy WORDS] [options]",
@@ -385,6 +441,10 @@ int step_cmd(int argc, char **argv)
     err_print(&err, "commsim");
     err_release(&err);
     opts_release(&opts);
+    config_release(&q.config);
+    for (int i = 0; i < words; i++)
+        free(pasted[i]);
+    free(pasted);
     free(args);
     free(options);
     return status;

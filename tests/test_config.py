@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of other frameworks in place of --strategy: the same answer as the options they
+stand for, refusals with a sentence, and files written by --emit that read back to the same.
+
+Usage: test_config.py PROGRAM [unittest arguments]"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+
+MEGATRON = """CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nnodes 2 --nproc_per_node=8 pretrain_gpt.py \\
+    --tensor-model-parallel-size 2 --pipeline-model-parallel-size=2 \\
+    --num-virtual-stages-per-pipeline-rank 4 --sequence-parallel \\
+    --use-distributed-optimizer --overlap-grad-reduce --tp-comm-overlap \\
+    --micro-batch-size 2 --global-batch-size 64 --seq-length 4096 \\
+    --recompute-granularity full --recompute-method block --recompute-num-layers 1 \\
+    --bf16 --fp8-format hybrid --optimizer adam --attention-backend flash \\
+    --attention-dropout 0.0 --hidden-dropout 0.0 --make-vocab-size-divisible-by 64"""
+MEGATRON_SAME = ("--strategy tp2pp2vpp4zero1sp --micro-batch 2 --global-batch 64 --seq 4096 "
+                 "--recompute full:1 --precision fp8 --optimizer adamw --framework megatron "
+                 "--feature tp-overlap=on,attention=fa2,vocab-multiple=64")
+SHAPE = """ --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+    --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm
+    --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256
+    --position-embedding-type 'rope'"""
+
+DEEPSPEED = """{
+  "train_batch_size": 64,
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_accumulation_steps": 2,
+  "zero_optimization": {
+    "stage": 2,
+    "overlap_comm": true,
+    "offload_optimizer": {"device": "none"}
+  },
+  "bf16": {"enabled": true},
+  "fp16": {"enabled": "auto"},
+  "optimizer": {"type": "AdamW", "params": {}}
+}
+"""
+DEEPSPEED_SAME = ("--strategy zero2 --micro-batch 2 --accumulation 2 --global-batch 64 --precision bf16 "
+                  "--framework deepspeed --optimizer adamw")
+
+TORCHTITAN = """# a comment
+[model]
+name = "llama3"
+flavor = '8B'
+converters = ["float8"]
+
+[training]
+local_batch_size = 4
+seq_len = 8_192  # tokens
+
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+enable_async_tensor_parallel = true
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+
+[compile]
+enable = true
+
+[quantize.linear.float8]
+enable_fsdp_float8_all_gather = true
+"""
+TORCHTITAN_SAME = ("--strategy tp2fsdp4x2sp --micro-batch 4 --accumulation 1 --seq 8192 "
+                   "--precision fp8 --framework torchtitan --recompute selective "
+                   "--feature tp-overlap=on,fp8-params=on")
+
+ACCELERATE = """---
+distributed_type: FSDP
+fsdp_config:
+  fsdp_sharding_strategy: HYBRID_SHARD # within a machine
+  fsdp_activation_checkpointing: true
+  fsdp_offload_params: false
+mixed_precision: 'bf16'
+num_machines: 2
+num_processes: 16
+"""
+ACCELERATE_SAME = "--strategy fsdp8x2 --precision bf16 --recompute full --framework fsdp"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def run_it(self, *words, code=0):
+        done = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def json(self, *words):
+        return self.run_it(*words, "--json", "-").stdout
+
+    def file(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def refused(self, words, *parts, sentences=1):
+        done = self.run_it("--topo", "dgx2x8", *words, code=2)
+        self.assertEqual(len(done.stderr.splitlines()), sentences, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+
+class SameAnswer(Case):
+    def check(self, words, same, *more):
+        theirs = self.json("--topo", "dgx2x8", *words, *more)
+        ours = self.json("--topo", "dgx2x8", *same.split(), *more)
+        self.assertEqual(theirs, ours)
+        self.assertGreater(json.loads(ours)["meta"]["step_s"], 0)
+
+    def test_megatron(self):
+        self.check(["--megatron-args", MEGATRON], MEGATRON_SAME)
+        self.check(["--megatron-args", "@" + self.file("line.sh", MEGATRON + " 2>&1 | tee log")],
+                   MEGATRON_SAME)
+        self.check(["--megatron-args=" + MEGATRON + SHAPE], MEGATRON_SAME, "--model", "llama3-8b")
+
+    def test_a_shape_is_a_model(self):
+        mine = json.loads(self.json("--topo", "dgx2x8", "--megatron-args", MEGATRON + SHAPE))
+        other = json.loads(self.json("--topo", "dgx2x8", *MEGATRON_SAME.split()))
+        self.assertEqual(mine["rows"], other["rows"])
+        self.assertEqual(mine["meta"]["memory_allocated_GiB"],
+                         other["meta"]["memory_allocated_GiB"])
+
+    def test_dense_layers(self):
+        line = ("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --swiglu "
+                "--num-experts 8 --micro-batch-size 1 --seq-length 512 --bf16 --moe-layer-freq ")
+        first, same, none = (self.json("--topo", "dgx2x8", "--megatron-args", line + freq)
+                             for freq in ("([0]*1+[1]*3)", "'[0, 1, 1, 1]'", "1"))
+        self.assertEqual(first, same)
+        self.assertNotEqual(first, none)
+        for freq in ("[1,0,1,1]", "[0,1,1]", "2", "[0,1,1,1", "([0]*1+[1]*4)"):
+            self.refused(["--megatron-args", line + freq], "is not modelled; known: 1")
+
+    def test_megatron_defaults(self):
+        plain = "--micro-batch-size 1 --seq-length 2048 --bf16"
+        self.check(["--megatron-args", plain],
+                   "--strategy dp16 --micro-batch 1 --accumulation 1 --seq 2048 --precision bf16 "
+                   "--recompute none --feature dp-overlap=off,dropout=on")
+        self.check(["--megatron-args", plain + " --context-parallel-size 2 --cp-comm-type a2a "
+                    "--num-layers-per-virtual-pipeline-stage 4 --pipeline-model-parallel-size 2 "
+                    "--recompute-granularity selective --recompute-modules mlp layernorm "
+                    "--global-batch-size 32"],
+                   "--strategy ulysses2pp2 --layers-per-chunk 4 --micro-batch 1 --global-batch 32 "
+                   "--seq 2048 --precision bf16 --recompute mlp+norm "
+                   "--feature dp-overlap=off,dropout=on")
+
+    def test_experts(self):
+        self.check(["--megatron-args", "--micro-batch-size 1 --seq-length 4096 --bf16 "
+                    "--tensor-model-parallel-size 2 --sequence-parallel "
+                    "--expert-model-parallel-size 4 --moe-enable-deepep"],
+                   "--strategy tp2ep4etp2sp --micro-batch 1 --accumulation 1 --seq 4096 "
+                   "--precision bf16 --recompute none "
+                   "--feature dp-overlap=off,dropout=on,ep-dedup=on", "--model", "mixtral-8x7b")
+
+    def test_deepspeed(self):
+        path = self.file("ds.json", DEEPSPEED)
+        self.check(["--deepspeed", path], DEEPSPEED_SAME)
+        auto = DEEPSPEED.replace('"train_micro_batch_size_per_gpu": 2', '"train_micro_batch_size_per_gpu": "auto"')
+        # 64 / (2 x 16 ranks) = 2 follows
+        self.check(["--deepspeed", self.file("auto.json", auto)], DEEPSPEED_SAME)
+        tensor = DEEPSPEED_SAME.replace("zero2", "tp2zero2").replace("--accumulation 2", "--accumulation 4")
+        late = auto.replace('steps": 2', 'steps": 4')
+        self.check(["--deepspeed", self.file("tp.json", late), "--strategy", "tp2"], tensor)
+        late = DEEPSPEED.replace('"overlap_comm": true', '"overlap_comm": false')
+        self.check(["--deepspeed", self.file("late.json", late)],
+                   DEEPSPEED_SAME + " --feature dp-overlap=off")
+
+    def test_torchtitan(self):
+        path = self.file("tt.toml", TORCHTITAN)
+        self.check(["--torchtitan", path], TORCHTITAN_SAME)
+        self.check(["--torchtitan", f"--job.config_file {path} --training.local-batch-size=2"],
+                   TORCHTITAN_SAME.replace("--micro-batch 4", "--micro-batch 2"))
+        self.check(["--torchtitan", "--parallelism.pipeline_parallel_degree 4 "
+                    "--training.local_batch_size 8 --training.seq_len 4096"],
+                   "--strategy pp4fsdp4 --schedule 1f1b --micro-batch 1 --accumulation 8 --seq 4096 "
+                   "--precision bf16 --framework torchtitan --recompute none "
+                   "--feature class=eager")
+
+    def test_a_flavor_that_is_no_preset(self):
+        toml = self.file("tt.toml", TORCHTITAN.replace("'8B'", '"debugmodel"'))
+        self.refused(["--torchtitan", toml], "llama3-debugmodel")
+        self.check(["--torchtitan", toml, "--model", "llama3.2-1b"], TORCHTITAN_SAME + " --model llama3.2-1b")
+
+    def test_accelerate(self):
+        self.check(["--accelerate", self.file("fsdp.yaml", ACCELERATE)], ACCELERATE_SAME,
+                   "--micro-batch", "2", "--seq", "4096")
+        two = ACCELERATE.replace("fsdp_sharding_strategy: HYBRID_SHARD", "fsdp_version: 2")
+        self.check(["--accelerate", self.file("two.yaml", two)],
+                   ACCELERATE_SAME.replace("fsdp8x2", "fsdp16"))
+
+    def test_what_is_not_read_is_said(self):
+        text = self.run_it("--topo", "dgx2x8", "--megatron-args",
+                           MEGATRON + " --lr 1e-4 --no-such-thing --data-path a b").stdout
+        self.assertIn("not read: lr, no-such-thing, data-path", text)
+        self.assertNotIn("not read", self.run_it("--topo", "dgx2x8", "--megatron-args", MEGATRON).stdout)
+
+
+class Refused(Case):
+    def test_beside(self):
+        line = ["--megatron-args", MEGATRON]
+        self.refused([*line, "--strategy", "tp4"], "--strategy tp4 says tp 4, --megatron-args says 2")
+        self.refused([*line, "--seq", "8192"], "--megatron-args says seq 4096, --seq 8192")
+        self.refused([*line, "--gpus", "32"], "is for 16 GPUs", "has 32")
+        self.refused(["--megatron-args", MEGATRON + SHAPE, "--model", "llama2-7b"],
+                     "MLP width 14336", "11008")
+        self.refused([*line, "--deepspeed", self.file("a.json", DEEPSPEED)],
+                     "--megatron-args and --deepspeed are two configurations")
+        toml = self.file("tt.toml", TORCHTITAN)
+        self.refused(["--torchtitan", toml, "--model", "llama2-7b"], "is for llama3-8b, --model llama2-7b")
+
+    def test_agreeing_options_are_fine(self):
+        self.run_it("--topo", "dgx2x8", "--megatron-args", MEGATRON, "--strategy", "tp2pp2", "--seq", "4K")
+
+    def test_megatron_contradictions(self):
+        for line, part in (
+                ("--bf16 --fp16", "--fp16: contradicts --bf16"),
+                ("--recompute-granularity full", "needs a method"),
+                ("--recompute-method uniform", "a method is for full recomputation"),
+                ("--num-query-groups 8", "would have no effect"),
+                ("--num-virtual-stages-per-pipeline-rank 2", "chunks need a pipeline"),
+                ("--tensor-model-parallel-size 2 --tensor-model-parallel-size 4", "given twice"),
+                ("--tensor-model-parallel-size $TP", "--tensor-model-parallel-size"),
+                ("--tensor-model-parallel-size 0", "--tensor-model-parallel-size"),
+                ("--micro-batch-size", "has no value"),
+                ("--swiglu 3", "takes no value"),
+                ("--recompute-granularity most", "selective, full"),
+                ("--recompute-activations --recompute-modules moe", "moe is not modelled"),
+                ("--optimizer-cpu-offload", "on the host"),
+                ("--num-layers 32", "go together"),
+                ("--fp8-recipe mxfp8", "a recipe is for fp8")):
+            self.refused(["--megatron-args", line + " "], part)
+        self.refused(["--megatron-args", "tp 8"], "holds no option")
+        self.refused(["--megatron-args", "@/nowhere/line.sh"], "/nowhere/line.sh")
+
+    def test_deepspeed(self):
+        def change(old, new):
+            self.assertIn(old, DEEPSPEED)
+            return ["--deepspeed", self.file("ds.json", DEEPSPEED.replace(old, new))]
+        self.refused(change('steps": 2', 'steps": 8'), "batch-triangle", "accumulation 8")
+        self.refused(change('"device": "none"', '"device": "cpu"'), "ds.json:8:", "on the host")
+        self.refused(change('"stage": 2', '"stage": 4'), "ds.json:6:", "stages 0 to 3")
+        self.refused(change('"fp16": {"enabled": "auto"}', '"fp16": {"enabled": true}'), "ds.json:11:")
+        self.refused(change("AdamW", "Lamb"), "ds.json:12:", "Lamb")
+        self.refused(change('"stage": 2', '"stage": "two"'), "ds.json:6:", "two")
+        short = DEEPSPEED.replace('  "train_micro_batch_size_per_gpu": 2,\n', "")
+        self.refused(["--deepspeed", self.file("s.json", short.replace("64", "60"))],
+                     "60 sequences is no multiple of 16", "= 32; nearest: 32 and 64")
+        self.refused(["--deepspeed", self.file("l.json", "[1]")], "must be an object")
+        self.refused(["--deepspeed", self.file("d.json", '{"a":' * 40 + "1" + "}" * 40)], "nested deeper")
+
+    def test_toml(self):
+        for text, part in (
+                ("[a\n", "t.toml:1:"), ("[[a]]\n", "t.toml:1:"), ("x\n", "t.toml:1:"),
+                ("\na = {b = 1}\n", "t.toml:2:"), ('a = """x\n', "t.toml:1:"),
+                ("a = [1,\n2\n", "does not end"), ("a = 1\na = 2\n", "t.toml:2: a is given twice"),
+                ("[parallelism]\ntensor_parallel_degree = \"two\"\n", "t.toml:2: parallelism.tensor"),
+                ("[activation_checkpoint]\nmode = \"selective\"\n", "every n-th layer"),
+                ("[training]\ntensor_parallel_degree = 2\n", "since 2025"),
+                ("[parallelism]\npipeline_parallel_schedule = \"Interleaved1F1B\"\n", "t.toml:2:")):
+            self.refused(["--torchtitan", self.file("t.toml", text)], part)
+
+    def test_yaml(self):
+        for text, part in (
+                ("distributed_type: DEEPSPEED\n", "y.yaml:1:"), ("a b\n", "y.yaml:1:"),
+                ("a:\n  b:\n    c: 1\n", "y.yaml:3:"), ("a: 1\n  b: 2\n", "y.yaml:2:"),
+                ("\ta: 1\n", "y.yaml:1:"), ("- a\n", "y.yaml:1:"), ("a: &x 1\n", "y.yaml:1:"),
+                ("a: 1\na: 2\n", "y.yaml:2: a is given twice"),
+                (ACCELERATE.replace("params: false", "params: true"), "y.yaml:6:"),
+                (ACCELERATE.replace("num_machines: 2", "num_machines: 3"), "must be a multiple"),
+                (ACCELERATE.replace("num_processes: 16", "num_processes: 32"), "is for 32 GPUs"),
+                (ACCELERATE.replace("HYBRID_SHARD", "SHARD"), "y.yaml:4:")):
+            self.refused(["--accelerate", self.file("y.yaml", text)], part)
+
+
+class RoundTrip(Case):
+    READ = {"megatron": ("--megatron-args", "line.sh"), "deepspeed": ("--deepspeed", "ds.json"),
+            "torchtitan": ("--torchtitan", "tt.toml"), "fsdp": ("--accelerate", "fsdp.yaml")}
+
+    def strategy(self, rng, emit):
+        """A random strategy in options, all of the job stated; it may be illegal."""
+        words = rng.choice(["", "tp2", "tp4", "pp2", "tp2pp2", "tp2cp2", "cp2", "pp4vpp2", "ulysses2"])
+        if emit in ("deepspeed", "fsdp") and rng.random() < .7:
+            words = ""
+        usual = {"megatron": ["zero0", "zero1", "zero2", "fsdp", "fsdp4x2"],
+                 "deepspeed": ["zero0", "zero1", "zero2", "zero3"],
+                 "torchtitan": ["fsdp", "fsdp", "fsdp8x2", "fsdp4x2"],
+                 "fsdp": ["fsdp", "zero2", "fsdp8x2", "zero0"]}[emit]
+        words += rng.choice(usual)
+        if "tp" in words and (emit == "torchtitan" or rng.random() < .5):
+            words += "sp"
+        ours = emit == "torchtitan" # it has the fewest words
+        line = ["--strategy", words, "--micro-batch", rng.choice("124"), "--seq", rng.choice(["2048", "8192"]),
+                "--global-batch", rng.choice(["64", "128"]), "--optimizer", rng.choice(["adamw"] * (20 if ours else 4) + ["momentum", "adam8bit"]),
+                "--precision", rng.choice(["bf16", "bf16", "fp8", "fp32"] + ["fp16"] * (not ours)),
+                "--recompute", rng.choice(["none", "full", "full:2", "selective"])]
+        feature = rng.choice(["", "attention=fa2", "grad-bytes=2", "dp-overlap=off", "graphs=full"] if not ours
+                             else ["", "class=eager", "tp-overlap=on", "grad-bytes=2"])
+        return line + (["--feature", feature] if feature else [])
+
+    def check(self, emit, line, counts):
+        legal = subprocess.run([PROGRAM, "--topo", "dgx2x8", "--framework", emit, *line, "--json", "-"],
+                               text=True, capture_output=True, timeout=60)
+        done = subprocess.run([PROGRAM, "--topo", "dgx2x8", "--emit", emit, *line], text=True,
+                              capture_output=True, timeout=60)
+        if legal.returncode:
+            self.assertEqual(done.returncode, 2)
+            return
+        if done.returncode:
+            counts["cannot"] += 1
+            self.assertEqual(done.stdout, "")
+            for sentence in done.stderr.splitlines():
+                self.assertIn(f"--emit {emit}: cannot say", sentence)
+            return
+        counts["written"] += 1
+        option, name = self.READ[emit]
+        path = self.file(name, done.stdout)
+        beside = done.stderr.split("beside it:")[1].split() if done.stderr else []
+        back = self.json("--topo", "dgx2x8", "--model", "llama3-8b", option,
+                         "@" + path if emit == "megatron" else path, *beside)
+        self.assertEqual(self.figures(back), self.figures(legal.stdout), f"{line}\n{done.stdout}")
+
+    def figures(self, text):
+        """All but the note on words that are not read (scripts, wrap policies)."""
+        found = json.loads(text)
+        found["notes"] = [note for note in found["notes"] if "not read" not in note]
+        return found
+
+    def test_random(self):
+        rng = random.Random(9)
+        for emit in self.READ:
+            counts = {"written": 0, "cannot": 0}
+            for _ in range(60):
+                self.check(emit, self.strategy(rng, emit), counts)
+            self.assertGreater(counts["written"], 5, emit)
+            self.assertGreater(counts["cannot"], 0, emit)
+
+    def test_models(self):
+        for model in ("gpt3-175b", "mixtral-8x7b", "qwen2.5-7b", "deepseek-v3", "qwen3-8b"):
+            words = ["--topo", "dgx-h100x32", "--strategy", "tp4sp", "--micro-batch", "1", "--seq", "2048",
+                     "--recompute", "none", "--precision", "bf16", "--global-batch", "64", "--model", model]
+            done = subprocess.run([PROGRAM, *words, "--emit", "megatron"], text=True, capture_output=True)
+            if done.returncode:
+                self.assertIn("--emit megatron: ", done.stderr)
+                continue
+            path = self.file("line.sh", done.stdout)
+            back = json.loads(self.json(*words[:2], "--megatron-args", "@" + path))
+            self.assertEqual(back["rows"], json.loads(self.json(*words))["rows"], model)
+
+    def test_megatron_words(self):
+        """Each word that --emit megatron can write, and back."""
+        usual = ["--micro-batch", "1", "--seq", "2048", "--precision", "bf16", "--global-batch", "64",
+                 "--recompute", "none", "--framework", "megatron"]
+        for more in ("--strategy tp2pp2 --split embedding,loss", "--strategy pp4 --first-stage-layers 5 --last-stage-layers 9",
+                     "--strategy pp4vpp2sp", "--strategy tp2ep4sp --model mixtral-8x7b",
+                     "--strategy tp2ep4etp2sp --model mixtral-8x7b", "--strategy tp2pp2 --order tp,cp,pp,dp",
+                     "--strategy ulysses2tp2", "--strategy cp4", "--recompute mlp+norm",
+                     "--recompute core_attn", "--precision mxfp8 --topo dgx-b200x2",
+                     "--precision nvfp4 --topo dgx-b200x2 --feature fp8-params=on", "--optimizer momentum",
+                     "--feature graphs=partial,ep-overlap=on,ep-dedup=on,p2p-overlap=off",
+                     "--feature grad-bytes=2,grad-store-bytes=2,vocab-multiple=64,attention=unfused"):
+            words = ["--topo", "dgx2x8", *usual, *more.split()]
+            line = self.run_it(*words, "--emit", "megatron")
+            self.assertEqual(line.stderr, "")
+            where = ["--topo", "dgx-b200x2" if "b200" in more else "dgx2x8"]
+            model = ["--model", "mixtral-8x7b" if "mixtral" in more else "llama3-8b"]
+            back = self.json(*where, *model, "--megatron-args", "@" + self.file("l.sh", line.stdout))
+            self.assertEqual(self.figures(back), self.figures(self.json(*words)), more)
+
+    def test_cannot(self):
+        self.refused(["--emit", "deepspeed", "--strategy", "pp2zero1"], "cannot say pipeline stages 2",
+                     sentences=4)
+        self.refused(["--emit", "megatron", "--strategy", "tp2", "--schedule", "gpipe", "--lora", "8"],
+                     "LoRA rank 8", "schedule", sentences=2)
+        self.refused(["--emit", "fsdp", "--json", "-"], "--emit fsdp writes no prediction")
+        self.refused(["--emit", "megatron", "--model", "gemma2-2b"], "--emit megatron: ")
+        self.refused(["--emit", "torchtitan", "--model", "mistral-7b-v0.1"], "cannot say model mistral-7b-v0.1")
+        self.run_it("--topo", "dgx-h100x32", "--emit", "torchtitan", "--model", "deepseek-v3", "--ep", "8")
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
