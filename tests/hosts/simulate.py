@@ -6,9 +6,9 @@
     simulate.py COLLBENCH COMMSIM --rate 1G [--hosts 4]    one rank on each of the shaped test hosts
     simulate.py - COMMSIM --recorded FILE.json         what was measured before and kept with --keep
 
-What is fitted: the topology's "hands" (speeds of buffers in and beyond the cache, of slots, time of
-a message) and the latency of a message, on operations that are not predicted: sendrecv, gather and
-reduce. Rate and bucket of shaped links are those of the test hosts, never fitted. Then five other
+What is fitted, on operations that are not predicted (sendrecv, gather and reduce): the topology's
+"hands" (speeds of buffers in and beyond the cache, of slots, time of a message) and the latency of a
+message; over shaped links the time of a message and its latency alone. Rate and bucket of shaped links are those of the test hosts, never fitted. Then five other
 operations by three algorithms each are predicted. All are measured in one run, the calls shuffled
 and repeated; a row is the median of its calls' medians.
 Exit status: 0, 1 if the median error is above --most percent or a run failed, 77 without hosts."""
@@ -41,6 +41,7 @@ class Memory:
     """Ranks of this machine in one memory."""
     start = {"buffer_GBps": 12, "cached_GBps": 60, "cache_MiB": 8, "slot_GBps": 60, "post_us": 0.05,
              "latency_ns": 100}
+    fixed = {}
 
     def __init__(self, options):
         self.ranks = options.ranks
@@ -59,8 +60,8 @@ class Memory:
 
 class Shaped:
     """One rank on each of the test hosts."""
-    start = {"buffer_GBps": 2, "cached_GBps": 4, "cache_MiB": 8, "slot_GBps": 2, "post_us": 10,
-             "latency_ns": 30000}
+    start = {"post_us": 10, "latency_ns": 30000}
+    fixed = {"buffer_GBps": 5, "cached_GBps": 5, "cache_MiB": 1, "slot_GBps": 5}  # far above the wire
 
     def __init__(self, options, hosts):
         self.ranks, self.hosts, self.rate = options.hosts, hosts, options.rate  # hosts: None if recorded
@@ -104,7 +105,8 @@ def measure_all(place, options):
 
 
 def topology_of(place, values):
-    hands = {name: values[name] for name in
+    said = {**place.fixed, **values}
+    hands = {name: said[name] for name in
              ["buffer_GBps", "cached_GBps", "cache_MiB", "slot_GBps", "post_us"]}
     return {"schema": 1, "form": "uniform", "accelerator": "EPYC-9654", **place.topology(values),
             "hands": {**hands, "source": "fitted by simulate.py on sendrecv, gather and reduce"}}
