@@ -412,7 +412,7 @@ static void print_wrapped(FILE *to, const char *text, size_t column, size_t inde
 {
     const char *blank = "";
     while (*text) {
-        size_t word = strcspn(text, " ");
+        size_t word = strcspn(text, " \n");
         if (*blank && column + 1 + word > HELP_COLUMNS) {
             fprintf(to, "\n%*s", (int)indent, "");
             column = indent;
@@ -422,6 +422,11 @@ static void print_wrapped(FILE *to, const char *text, size_t column, size_t inde
         column += strlen(blank) + word;
         blank = " ";
         text += word + strspn(text + word, " ");
+        for (; *text == '\n'; text++) { /* a line of its own */
+            fprintf(to, "\n%*s", text[1] == '\n' ? 0 : (int)indent, "");
+            column = indent;
+            blank = "";
+        }
     }
     fputc('\n', to);
 }

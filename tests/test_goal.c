@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "algo/algo.h"
 #include "base/mem.h"
@@ -238,6 +239,24 @@ Test(goal, many_messages_cost_no_squares)
 }
 
 /* ---- faults ---- */
+
+/* More ranks than this machine's memory holds are refused before anything is allocated. */
+Test(goal, ranks_beyond_memory)
+{
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    struct goal goal;
+    struct err err = ERR_INIT;
+    const char text[] = "\n num_ranks 2147483647";
+    int bad = goal_read(&goal, "x.goal", text, strlen(text), &err);
+    if (bytes / 300 < INT32_MAX) {
+        cr_expect(bad && err.code == ERR_USAGE, "accepted");
+        cr_expect(err.text && strstr(err.text, "x.goal:2: num_ranks is 2147483647, more than the "),
+                  "%s", err.text);
+    }
+    cr_expect(bytes / 300 < INT32_MAX || !bad, "%s", err.text);
+    if (!bad) goal_release(&goal);
+    err_release(&err);
+}
 
 Test(goal, faults_have_lines)
 {

@@ -213,10 +213,10 @@ Test(network, every_pair_of_any)
             "\"nics_per_host\": %u, \"nic_Gbps\": 100, \"layout\": \"%s\", \"leaf_hosts\": %u,"
             "\"oversubscribed\": %g, \"source\": \"s\"}, \"host\": {\"sockets\": %u,"
             "\"switches\": %u, \"source\": \"s\"}",
-            1 + (unsigned)rng_below(&rng, 4), kinds[kind], fabrics[rng_below(&rng, 3)],
-            1 + (unsigned)rng_below(&rng, 10), layouts[rng_below(&rng, 5)],
-            1 + (unsigned)rng_below(&rng, 5), 1 + (double)rng_below(&rng, 5) / 2, sockets,
-            sockets * (unsigned)rng_below(&rng, 4));
+            1 + (unsigned)rng_below(&rng, hosts < 4 ? hosts : 4), kinds[kind],
+            fabrics[rng_below(&rng, 3)], 1 + (unsigned)rng_below(&rng, 10),
+            layouts[rng_below(&rng, 5)], 1 + (unsigned)rng_below(&rng, 5),
+            1 + (double)rng_below(&rng, 5) / 2, sockets, sockets * (unsigned)rng_below(&rng, 4));
         struct topo topo;
         struct doc doc;
         struct err err = ERR_INIT;
@@ -823,6 +823,7 @@ Test(network, slow_links)
          "host0/nic3 out 0.5, host0/nic3 in 0.5, host1/nic3 out 0.5, host1/nic3 in 0.5"},
         {{"host*/nic3=0.5", "host1/nic3 in=0.5"},
          "host0/nic3 out 0.5, host0/nic3 in 0.5, host1/nic3 out 0.5, host1/nic3 in 0.25"},
+        {{"host0/gpu2=0.25"}, "host0/gpu2 nvlink out 0.25, host0/gpu2 nvlink in 0.25"},
         {{"host0/numa1 memory=0.1"}, "host0/numa1 memory 0.1"},
         {{"spine1 to leaf2=0.75"}, "spine1 to leaf2 0.75"},
         {{"host1/nic0 pcie=0.5", "host1/nic0 pcie out=0.5"},
@@ -968,7 +969,46 @@ static const struct {
     {"host0/gpu1 nvlink=0", "\"host0/gpu1 nvlink\" cannot be missing, only a NIC"},
     {"host0/nic3=1e-323", "e-324; it must be in 1e-06..1, or 0 (a NIC that is missing)"},
     {"leaf0 to spine0=0", "\"leaf0 to spine0\" cannot be missing"},
+    {"host0/gpu9=0.5", "there is no link \"host0/gpu9\"|gpu0 nvlink, gpu1 nvlink, .., gpu7 nvlink"},
+    {"host0/gpu=0.5", "there is no link \"host0/gpu\""},
+    {"host0/gpu1=0", "\"host0/gpu1\" cannot be missing, only a NIC"},
 };
+
+/* All links of an accelerator, all NICs; a link that is named twice; no NIC left. */
+Test(network, faults_together)
+{
+    static const struct {
+        char *faults[3];
+        const char *says; /* NULL: fine */
+    } rows[] = {
+        {{"host0/nic3=0.5", "host0/nic3=0"},
+         "--fault \"host0/nic3=0\": host0/nic3 has a fault already, 0.5 of its rate by --fault "
+         "\"host0/nic3=0.5\"; here 0"},
+        {{"host0/nic3=0.5", "host0/nic3=0.5"}, "has a fault already"},
+        {{"host0/nic3=0.5", "host*/nic3=0.5", "host1/nic3=0"}, NULL},
+        {{"nics=1", "host*/nic0=0"},
+         "no NIC is left to reach the other hosts by, after --fault \"nics=1\", --fault "
+         "\"host*/nic0=0\""},
+        {{"host1/nic*=0"}, "no NIC is left to reach the other hosts by"},
+        {{"nics=1", "host*/nic1=0"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct topo topo;
+        struct doc doc;
+        struct err err = ERR_INIT;
+        struct opts_list list = {.items = (char **)rows[i].faults};
+        while (list.count < 3 && rows[i].faults[list.count])
+            list.count++;
+        parse(&topo, &doc, "A100", 2, 8, NET("ib", "8", "200", ""), &err);
+        int bad = fault_parse_all(&topo, &list, &err);
+        cr_expect_eq(bad, rows[i].says ? -1 : 0, "row %zu: %s", i, err.text);
+        cr_expect(!rows[i].says || (err.count == 1 && holds(err.text, rows[i].says)),
+                  "row %zu says %s", i, err.text);
+        err_release(&err);
+        topo_release(&topo);
+        doc_release(&doc);
+    }
+}
 
 Test(network, refused_faults)
 {

@@ -166,11 +166,24 @@ class Quick(Case):
 
     def test_reasons(self):
         for reason, cells in (
-                ("nic-rate-0", {"n_nodes": "2", "inter_network": "none"}),
+                ("no-network", {"n_nodes": "2", "inter_network": "none"}),
+                ("nic-rate-0", {"n_nodes": "2", "inter_network": "IB, 8 NICs x 0 Gb/s"}),
+                ("nic-rate-0", {"n_nodes": "2", "inter_network": "IB HDR, 0 NICs"}),
+                ("nic-rate-0", {"n_nodes": "2", "inter_network": "RoCE, 0 x 400 Gb/s"}),
+                ("nic-rate-0", {"n_nodes": "2", "inter_network": "0x 400 Gb/s"}),
                 ("op-unknown", {"op": "all_to_none"}),
                 ("one-rank", {"gpus_per_node": "1"}),
-                ("no-size", {"size_bytes": ""}),
+                ("size-0", {"size_bytes": "0"}),
+                ("size-missing", {"size_bytes": ""}),
+                ("nodes-missing", {"n_nodes": ""}),
+                ("gpus-missing", {"gpus_per_node": ""}),
+                ("op-missing", {"op": ""}),
+                ("machine-missing", {"machine": ""}),
                 ("gpu-missing", {"gpu": ""}),
+                ("gpu-unknown", {"machine": "x", "gpu": "Foo9000"}),
+                ("gpu-unknown", {"machine": "x", "gpu": "RX A1000 PCIe"}),
+                ("gpu-unknown", {"machine": "x", "gpu": "A1000"}),
+                ("gpu-unknown", {"machine": "x", "gpu": "MI9000"}),
                 ("no-time", {"time_us": ""}),
                 ("other-library", {"nccl_version": "MSCCL++ 0.5"}),
                 ("symmetric-kernels", {"algo_proto": "symmetric kernels"})):
@@ -178,6 +191,68 @@ class Quick(Case):
             self.assertEqual(rows[1]["reason"], reason)
             self.assertEqual(rows[1]["scored"], "false")
             self.assertEqual(rows[0]["scored"], "true")
+
+    def test_names(self):
+        """Names of accelerators as vendors and users write them; what is not known is not drawn."""
+        for gpu, word in (("NVIDIA A100-SXM4-80GB", "NVSwitch 300 GB/s"),
+                          ("NVIDIA GeForce RTX 4090", "PCIe"), ("DGX H100", "NVSwitch 450 GB/s"),
+                          ("AMD Instinct MI300X", "xGMI"), ("Tesla T4", "PCIe")):
+            row = self.rows(self.changed(machine="x", gpu=gpu, intra_link=""))[1]
+            self.assertNotEqual(row["reason"], "gpu-unknown", gpu)
+            self.assertIn(word, row["topology"])
+        row = self.rows(self.changed(machine="x", gpu="Foo9000"))[1]
+        self.assertIn("8 Foo9000, an accelerator that is not known", row["topology"])
+        self.assertEqual((row["predicted_us"], row["error"]), ("", ""))
+        row = self.rows(self.changed(machine="x", n_nodes="2", inter_network="none"))[1]
+        self.assertTrue(row["topology"].endswith(", no network"), row)
+
+    def test_short_row(self):
+        with open(self.path("few.csv"), "w", encoding="utf-8") as file:
+            file.write(",".join(table(self.open)[0]) + "\na,b,c\n")
+        row, = self.rows(self.path("few.csv"))
+        self.assertEqual((row["reason"], row["scored"]), ("op-missing", "false"))
+
+    def test_twice(self):
+        """A file given twice scores as once; a column that is there twice is refused."""
+        once = self.scores(self.open)
+        self.assertEqual(once, self.scores(self.open, self.open))
+        rows = self.rows(self.open, self.open)
+        half = len(rows) // 2
+        self.assertEqual({r["reason"] for r in rows[half:]}, {"repeat"})
+        self.assertNotIn("repeat", {r["reason"] for r in rows[:half]})
+        text = self.fine("validate", "collectives", self.open, self.open)
+        self.assertIn(f"{half} rows repeating another in all columns, counted once", text)
+        with open(self.changed(), encoding="utf-8") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+        with open(self.path("few.csv"), "w", encoding="utf-8") as file:
+            file.write("\n".join([lines[0] + ",time_us"] + [line + ",1" for line in lines[1:]]))
+        done = run("validate", "collectives", self.path("few.csv"))
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"few.csv:1: columns 14 and 19 are both called time_us")
+
+    def test_notes(self):
+        """Words and figures that contradict are said; the time is what counts."""
+        few = self.changed(expected_or_buggy="maybe")
+        self.assertEqual(self.rows(few)[1]["reason"], "unclear")
+        self.assertRegex(self.fine("validate", "collectives", few),
+                         "1 row with a word in expected_or_buggy that is not .*few.csv:3")
+        cells = {"machine": "x", "op": "all_reduce", "size_bytes": str(1 << 30), "time_us": "4200"}
+        for busbw, word in (("12", "busbw"), ("447.4", ""), ("460", ""), ("480", "busbw"),
+                            ("420", "busbw"), ("0", ""), ("", "")):
+            rows = self.rows(self.changed(busbw_gbps=busbw, **cells))
+            self.assertEqual([r["contradicts"] for r in rows], ["", word, "", "", ""], busbw)
+            self.assertEqual(rows[1]["scored"], "true")
+            text = self.fine("validate", "collectives", self.path("few.csv"))
+            self.assertEqual("1 row with a busbw that contradicts" in text, word == "busbw")
+        self.assertNotIn("contradicts", self.fine("validate", "collectives"))
+
+    def test_help(self):
+        self.assertIn("commsim validate collectives [FILE]", self.fine("validate", "--help"))
+        text = self.fine("validate", "collectives", "--help")
+        for word in ("size_bytes", "inter_network", "gpu-unknown", "no-network", "repeat",
+                     "--leave-out", "--require", "Exit: 0"):
+            self.assertIn(word, text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
     def test_malformed(self):
         for cells, word in (({"size_bytes": "1K"}, "size_bytes"), ({"time_us": "fast"}, "time_us"),

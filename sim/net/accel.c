@@ -3,6 +3,7 @@
  * [value, source], so that none can be there without a source. */
 #include "net/accel_read.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -159,7 +160,8 @@ int accel_read_row(struct doc *doc, const json_t *row, struct accel *accel, stru
     return result;
 }
 
-/* Whether the type answers to `text`, and with how many characters of its start. */
+/* Whether the type answers to `text`, and with how many characters of its start. Another digit
+ * behind a digit is another name: an A1000 is no A100. */
 static size_t answers(const struct accel *accel, const char *text, bool whole)
 {
     size_t best = 0;
@@ -167,7 +169,9 @@ static size_t answers(const struct accel *accel, const char *text, bool whole)
         const char *word = i ? accel->aliases[i - 1] : accel->name;
         size_t length = strlen(word);
         bool same = whole ? strcasecmp(text, word) == 0 : strncasecmp(text, word, length) == 0;
-        if (same && length > best) best = length;
+        bool longer = same && !whole && isdigit((unsigned char)word[length - 1]) &&
+                      isdigit((unsigned char)text[length]);
+        if (same && !longer && length > best) best = length;
     }
     return best;
 }

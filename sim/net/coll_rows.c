@@ -39,11 +39,13 @@ static int read_number(struct reader *r, const char *column, double *value)
     return 0;
 }
 
+/* .. a whole number of 1 or more; 1 where the cell is empty. */
 static int read_count(struct reader *r, const char *column, uint64_t *value)
 {
     double read;
     if (read_number(r, column, &read)) return -1;
-    if (isnan(read)) read = 1;
+    *value = 1; /* for a topology to be drawn; reason_of refuses the row */
+    if (isnan(read)) return 0;
     if (read != floor(read) || read < 1 || read > 1e6) {
         return err_add(r->err, ERR_USAGE, "%s:%zu: %s %g is not a whole number of 1 to 1000000",
                        r->csv->path, r->csv->line[r->at], column, read);
@@ -130,6 +132,7 @@ static int use_table(struct reader *r, size_t i)
         if (topo_read(&topo, &r->rows->accels, name, hosts, gpus, r->err)) return -1;
         coll_machine_release(&row->as);
         row->as.topo = topo;
+        row->as.gpu_known = true;
         row->as.nics_stated = true;
     }
     unsigned launch = 0, lib_class = 0;
@@ -183,30 +186,73 @@ static uint64_t call_bytes(const struct reader *r, double size)
     return (uint64_t)fmin(bytes, 1e19); /* below 2^64 */
 }
 
-static const char *reason_of(const struct coll_row *row, double size, bool known)
+/* The columns that are read, and why a row whose cell is empty has no prediction; NULL: it may be.
+ */
+static const struct {
+    const char *name;
+    bool needed; /* a file without it is refused */
+    const char *reason;
+} columns[] = {
+    {"machine", true, "machine-missing"},
+    {"op", true, "op-missing"},
+    {"n_nodes", true, "nodes-missing"},
+    {"gpus_per_node", true, "gpus-missing"},
+    {"gpu", true, "gpu-missing"},
+    {"size_bytes", true, "size-missing"},
+    {"time_us", true, NULL},
+    {"id", false, NULL},
+    {"intra_link", false, NULL},
+    {"inter_network", false, NULL},
+    {"nccl_version", false, NULL},
+    {"algo_proto", false, NULL},
+    {"busbw_gbps", false, NULL},
+    {"expected_or_buggy", false, NULL},
+    {"notes", false, NULL},
+};
+
+enum { NCOLUMNS = sizeof columns / sizeof *columns };
+
+static const char *reason_of(const struct reader *r, double size, bool known)
 {
+    const struct coll_row *row = r->row;
     const struct topo *topo = &row->as.topo;
+    for (size_t i = 0; i < NCOLUMNS; i++) {
+        if (columns[i].reason && !*cell(r, columns[i].name)) return columns[i].reason;
+    }
     if (!known) return "op-unknown";
-    if (!*topo->accel.name) return "gpu-missing";
+    if (!row->as.gpu_known) return "gpu-unknown";
     if (row->hosts * row->per_host < 2) return "one-rank";
-    if (!(size > 0)) return "no-size";
-    if (topo_gpus(topo) > topo_domain(topo) && !(topo->nic_Gbps > 0)) return "nic-rate-0";
-    return NULL;
+    if (!(size > 0)) return "size-0";
+    if (topo_gpus(topo) <= topo_domain(topo) || topo->nic_Gbps > 0) return NULL;
+    return row->as.no_network ? "no-network" : "nic-rate-0";
+}
+
+/* Whether the row's bus bandwidth is another than its time and size give, by more than 5 % and the
+ * rounding of a figure printed with two digits behind the point. Never part of a prediction. */
+static bool contradicts(const struct coll_row *row, double busbw_GBps)
+{
+    if (row->reason || !(busbw_GBps > 0) || !(row->measured_us > 0)) return false;
+    uint64_t ranks = row->hosts * row->per_host;
+    if (ranks > UINT32_MAX) return false;
+    double rate = (double)row->bytes / row->measured_us / 1e3 *
+                  coll_get(row->coll)->busbw_factor((uint32_t)ranks);
+    return fabs(busbw_GBps - rate) > .05 * rate + .006;
 }
 
 static int read_row(struct reader *r)
 {
     struct coll_row *row = r->row;
-    double size, time;
+    double size, time, busbw;
     *row = (struct coll_row){.file = r->csv->path, .line = r->csv->line[r->at], .bucket = ""};
     row->id = cell(r, "id");
     row->machine = cell(r, "machine");
     row->op = cell(r, "op");
     if (read_count(r, "n_nodes", &row->hosts) | read_count(r, "gpus_per_node", &row->per_host) |
-        read_number(r, "size_bytes", &size) | read_number(r, "time_us", &time))
+        read_number(r, "size_bytes", &size) | read_number(r, "time_us", &time) |
+        read_number(r, "busbw_gbps", &busbw))
         return -1;
     row->measured_us = time > 0 ? time : 0;
-    const char *state = cell(r, "expected_or_buggy");
+    const char *state = row->state_word = cell(r, "expected_or_buggy");
     row->state = strcmp(state, "buggy") == 0                 ? STATE_BUGGY
                  : !*state || strcmp(state, "expected") == 0 ? STATE_HEALTHY
                                                              : STATE_UNCLEAR;
@@ -219,24 +265,76 @@ static int read_row(struct reader *r)
     size_t known = find_machine(r);
     if (known != SIZE_MAX && use_table(r, known)) return -1;
     coll_fault_apply(&row->as);
-    row->reason = reason_of(row, size, coll != NULL);
+    row->reason = reason_of(r, size, coll != NULL);
     if (!(size > 0)) return 0;
     row->bytes = call_bytes(r, size);
     row->band = size < 65536 ? BAND_SMALL : size <= 16777216 ? BAND_MIDDLE : BAND_LARGE;
     row->bucket = bucket_of(r, &text);
+    row->contradicts = contradicts(row, busbw);
     return 0;
 }
 
 static int check_columns(const struct csv *csv, struct err *err)
 {
-    static const char *const needed[] = {"machine", "op",         "n_nodes", "gpus_per_node",
-                                         "gpu",     "size_bytes", "time_us"};
     int bad = 0;
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        if (csv_column(csv, needed[i]) == SIZE_MAX)
-            bad = err_add(err, ERR_USAGE, "%s:1: there is no column %s", csv->path, needed[i]);
+    for (size_t i = 0; i < NCOLUMNS; i++) {
+        const char *name = columns[i].name;
+        size_t first = csv_column(csv, name);
+        if (first == SIZE_MAX && columns[i].needed)
+            bad = err_add(err, ERR_USAGE, "%s:1: there is no column %s", csv->path, name);
+        if (first == SIZE_MAX) continue;
+        for (size_t k = first + 1; k < csv->ncolumns; k++) {
+            if (strcmp(csv->header[k], name) == 0)
+                bad = err_add(err, ERR_USAGE,
+                              "%s:1: columns %zu and %zu are both called %s; one may be", csv->path,
+                              first + 1, k + 1, name);
+        }
     }
     return bad;
+}
+
+/* ---- repeats ---- */
+
+/* All that was read of a row, and which one it is. */
+struct whole_row {
+    char *text;
+    size_t row;
+};
+
+static int by_content(const void *a, const void *b)
+{
+    const struct whole_row *x = a, *y = b;
+    int order = strcmp(x->text, y->text);
+    return order ? order : (x->row > y->row) - (x->row < y->row);
+}
+
+static char *content_of(const struct csv *csv, size_t at)
+{
+    char *text = mem_strdup("");
+    for (size_t i = 0; i < NCOLUMNS; i++) {
+        char *longer = mem_printf("%s%s\n", text, csv_cell(csv, at, columns[i].name));
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* A row that says in all columns what one before it says counts once: a file given twice. */
+static void mark_repeats(struct coll_rows *rows)
+{
+    struct whole_row *all = mem_calloc(rows->nrows + 1, sizeof *all);
+    size_t n = 0;
+    for (size_t t = 0; t < rows->ntables; t++) {
+        for (size_t i = 0; i < rows->tables[t].nrows; i++, n++)
+            all[n] = (struct whole_row){content_of(&rows->tables[t], i), n};
+    }
+    qsort(all, n, sizeof *all, by_content);
+    for (size_t i = 1; i < n; i++) {
+        if (strcmp(all[i].text, all[i - 1].text) == 0) rows->rows[all[i].row].reason = "repeat";
+    }
+    for (size_t i = 0; i < n; i++)
+        free(all[i].text);
+    free(all);
 }
 
 static int read_table(struct coll_rows *rows, const char *path, struct err *err)
@@ -267,6 +365,7 @@ int coll_rows_read(struct coll_rows *rows, char *const *paths, size_t npaths, st
     for (size_t i = 0; i < npaths && !bad; i++) {
         if (read_table(rows, paths[i], err)) bad = -1;
     }
+    if (!bad) mark_repeats(rows);
     if (!bad && !rows->nrows) bad = err_add(err, ERR_USAGE, "%s: there is no row", paths[0]);
     if (bad) coll_rows_release(rows);
     return bad;

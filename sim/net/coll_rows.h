@@ -22,7 +22,9 @@ struct coll_row {
     const char *reason;  /* why there is no prediction; NULL if there is one */
     const char *bucket;  /* scored apart by a rule that reads text and size; "" for none */
     enum coll_state state;
-    double measured_us; /* 0: none */
+    const char *state_word; /* as the table says it */
+    bool contradicts;       /* the bus bandwidth in the table is not that of its time and size */
+    double measured_us;     /* 0: none */
 };
 
 struct coll_rows {
@@ -35,7 +37,8 @@ struct coll_rows {
 };
 
 /* Reads tables. Returns 0, or -1 with a sentence per fault (file and line): a column that is
- * missing, a figure that is none. */
+ * missing or there twice, a figure that is none. A row that repeats another in all columns that are
+ * read has the reason "repeat". */
 int coll_rows_read(struct coll_rows *rows, char *const *paths, size_t npaths, struct err *err);
 void coll_rows_release(struct coll_rows *rows);
 

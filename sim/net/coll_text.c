@@ -4,6 +4,7 @@
 #include "net/coll_text.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,6 +154,26 @@ double coll_text_host_Gbps(const char *text, uint64_t per_host, bool one_per_hos
     return one_per_host || (rate > 0 && rate < 100) ? rate : rate * (double)per_host;
 }
 
+/* Whether a text states a rate of 0 ("8 NICs x 0 Gb/s") or that there are no NICs ("0 NICs"). */
+static bool states_none(const char *text)
+{
+    bool first = true; /* of its part, between commas and brackets */
+    for (const char *at = text; *at; at++) {
+        if (strchr(",;()", *at)) first = true;
+        if (!isdigit((unsigned char)*at) || inside_word(text, at)) continue;
+        char *end;
+        if (first && at[0] == '0' && at[1] == 'x') return true; /* no hexadecimal figure */
+        double value = strtod(at, &end);
+        if (!(value > 0) && unit_of(end) > 0) return true;
+        while (*end == ' ')
+            end++;
+        if (!(value > 0) && first && (*end == 'x' || strncasecmp(end, "NIC", 3) == 0)) return true;
+        first = false;
+        at = end > at ? end - 1 : at;
+    }
+    return false;
+}
+
 enum fabric coll_text_fabric(const char *text)
 {
     static const struct {
@@ -175,15 +196,17 @@ enum fabric coll_text_fabric(const char *text)
 
 /* ---- accelerators and what joins them ---- */
 
-/* Types by words where the table has no such part: class, links, rate per direction. */
+/* Types by how their names start, where the table has no such part: class, links, rate per
+ * direction.
+ */
 static const struct {
     const char *words, *class_name;
     enum scale_up scale_up;
     double line_GBps, nic_Gbps;
     uint64_t full;
 } kinds[] = {
-    {"CPU|Xeon|EPYC|core", "CPU", SCALE_UP_MEMORY, 115, 100, 0},
-    {"GB10|Spark|RTX|GeForce|PCI", "", SCALE_UP_PCIE, 31.5, 100, 0},
+    {"CPU|Xeon|EPYC", "CPU", SCALE_UP_MEMORY, 115, 100, 0},
+    {"GB10|Spark|RTX|T4|L4|L40|A2|A10|A16|A30|A40", "", SCALE_UP_PCIE, 31.5, 100, 0},
     {"GB200|B200|B100|GB300|B300", "B200", SCALE_UP_NVSWITCH, 900, 400, 8},
     {"GH200", "H100", SCALE_UP_NVLINK_MESH, 450, 200, 4},
     {"H100|H200|H20", "H100", SCALE_UP_NVSWITCH, 450, 400, 8},
@@ -193,11 +216,40 @@ static const struct {
     {"V100", "V100", SCALE_UP_NVLINK_CUBE, 150, 100, 8},
     {"P100", "V100", SCALE_UP_NVLINK_CUBE, 80, 100, 8},
     {"MI300A", "MI300", SCALE_UP_XGMI, 384, 200, 4},
-    {"MI35", "MI355", SCALE_UP_XGMI, 535.5, 400, 8},
-    {"MI300|MI325", "MI300", SCALE_UP_XGMI, 448, 400, 8},
-    {"MI", "MI250X", SCALE_UP_XGMI, 175, 100, 8},
-    {"", "", SCALE_UP_PCIE, 31.5, 100, 0},
+    {"MI350|MI355", "MI355", SCALE_UP_XGMI, 535.5, 400, 8},
+    {"MI300|MI308|MI325", "MI300", SCALE_UP_XGMI, 448, 400, 8},
+    {"MI100|MI210|MI250", "MI250X", SCALE_UP_XGMI, 175, 100, 8},
 };
+
+enum { NKINDS = sizeof kinds / sizeof *kinds };
+
+/* The name without the words that vendors put before it: "NVIDIA Tesla V100" is a V100. */
+static const char *model_name(const char *gpu)
+{
+    static const char *const before[] = {"NVIDIA", "AMD",      "Intel", "Tesla", "GeForce",
+                                         "Quadro", "Instinct", "DGX",   "HGX"};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        size_t n = strlen(before[i]);
+        if (strncasecmp(gpu, before[i], n) != 0 || !strchr(" -_", gpu[n]) || !gpu[n]) continue;
+        gpu += n + 1;
+        i = SIZE_MAX; /* from the first again */
+    }
+    return gpu;
+}
+
+/* Whether a name starts with one of the words; another digit behind a digit is another name. */
+static bool starts_with(const char *name, const char *words)
+{
+    while (*words) {
+        size_t n = strcspn(words, "|");
+        bool longer =
+            isdigit((unsigned char)words[n - 1]) && isdigit((unsigned char)name[strnlen(name, n)]);
+        if (strncasecmp(name, words, n) == 0 && !longer) return true;
+        words += n;
+        words += *words == '|';
+    }
+    return false;
+}
 
 /* PCIe's rate by the generation that the texts name, or the part's. */
 static double pcie_GBps(const struct coll_text *t)
@@ -273,16 +325,20 @@ static void take_accel(struct topo *topo, const struct accel *accel, double *usu
     *usual_Gbps = accel->usual_nic_Gbps;
 }
 
-/* The accelerator and the links inside a host. */
+/* The accelerator and the links inside a host; no figures where the accelerator is not known. */
 static void read_inside(const struct coll_text *t, const struct accel_table *accels,
-                        struct topo *topo, double *usual_Gbps)
+                        struct coll_machine *m, double *usual_Gbps)
 {
-    const struct accel *accel = accel_match(accels, t->gpu, 0);
+    struct topo *topo = &m->topo;
+    const char *name = model_name(t->gpu);
+    const struct accel *accel = accel_match(accels, name, 0);
     size_t k = 0;
-    while (*kinds[k].words && !coll_text_has(t->gpu, kinds[k].words))
+    while (k < NKINDS && !starts_with(name, kinds[k].words))
         k++;
-    take_kind(topo, k, usual_Gbps);
-    topo->accel.name = t->gpu;
+    topo->accel = (struct accel){.name = t->gpu, .class_name = ""};
+    m->gpu_known = accel || k < NKINDS;
+    if (!m->gpu_known) return;
+    if (k < NKINDS) take_kind(topo, k, usual_Gbps);
     if (accel) take_accel(topo, accel, usual_Gbps);
     const char *intra = t->intra;
     bool nvlink = coll_text_has(intra, "NVLink|NVSwitch|NVL72|NVL36|xGMI");
@@ -338,8 +394,14 @@ static void read_outside(const struct coll_text *t, struct coll_machine *m, doub
     topo->oversubscribed = 1;
     double host = coll_text_host_Gbps(t->inter, topo->per_host, pcie, &m->nics_stated);
     bool none = strncasecmp(t->inter, "none", 4) == 0 || strncasecmp(t->inter, "n/a", 3) == 0;
-    topo->nic_stated = host > 0;
-    if (!(host > 0) && !none) {
+    m->no_network = none;
+    bool zero = !none && states_none(t->inter);
+    if (zero) {
+        host = 0;
+        m->nics_stated = true;
+    }
+    topo->nic_stated = host > 0 || zero;
+    if (!topo->nic_stated && !none) {
         host = usual_Gbps * (pcie ? 1 : (double)topo->per_host);
         m->nics_stated = false;
     }
@@ -434,7 +496,7 @@ void coll_machine_of(const struct coll_text *t, const struct accel_table *accels
     *m = (struct coll_machine){.topo = {.hosts = t->hosts, .per_host = t->per_host}};
     struct topo *topo = &m->topo;
     double usual_Gbps = 0;
-    read_inside(t, accels, topo, &usual_Gbps);
+    read_inside(t, accels, m, &usual_Gbps);
     if (topo->full_host < topo->per_host) topo->full_host = topo->per_host;
     topo->ring_GBps = topo->line_GBps;
     read_domain(t, topo);
@@ -447,6 +509,14 @@ void coll_machine_of(const struct coll_text *t, const struct accel_table *accels
                             (unsigned long long)t->per_host);
     read_library(t, m);
     m->fault = read_fault(t);
+}
+
+char *coll_machine_describe(const struct coll_machine *m)
+{
+    if (m->gpu_known) return topo_describe(&m->topo);
+    return mem_printf("%" PRIu64 " host%s x %" PRIu64 " %s, an accelerator that is not known",
+                      m->topo.hosts, m->topo.hosts == 1 ? "" : "s", m->topo.per_host,
+                      *m->topo.accel.name ? m->topo.accel.name : "(no name)");
 }
 
 void coll_machine_release(struct coll_machine *m)

@@ -26,15 +26,22 @@ struct coll_machine {
     struct topo topo; /* name owned, other strings borrowed; coll_machine_release */
     struct lib_args args;
     bool other_library; /* neither NCCL, RCCL nor MPI */
+    bool gpu_known;     /* else `topo` has no figures of links, and no prediction is possible */
+    bool no_network;    /* the text says that there is none */
     bool nics_stated;   /* the text has a number of NICs or a rate per host or accelerator */
     enum coll_fault fault;
 };
 
-/* Reads the texts. Cannot fail: what is not stated is the accelerator's usual figure. A network of
- * "none" between several hosts is a NIC rate of 0. */
+/* Reads the texts. Cannot fail: what is not stated is the accelerator's usual figure. The
+ * accelerator is the longest known name that starts the text, without vendors' words; no other is
+ * guessed. A network of "none", or a stated rate of 0, between several hosts is a NIC rate of 0. */
 void coll_machine_of(const struct coll_text *text, const struct accel_table *accels,
                      struct coll_machine *machine);
 void coll_machine_release(struct coll_machine *machine);
+
+/* One line as topo_describe's; it says so where the accelerator is not known. Freed by the caller.
+ */
+char *coll_machine_describe(const struct coll_machine *machine);
 
 /* Switches the fault on in the topology. */
 void coll_fault_apply(struct coll_machine *machine);

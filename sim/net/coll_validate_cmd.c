@@ -56,6 +56,23 @@ static const struct opts_row validate_options[] = {
     {0},
 };
 
+static const char validate_about[] =
+    "Predicts published sweeps of collectives and scores them: the median of |predicted / measured "
+    "- 1| over the rows of a (machine, nodes, GPUs), then over machines. Without a file, the "
+    "shipped table.\n\n"
+    "A file is a table with commas and a header, in any order of columns. Needed: machine, op "
+    "(allreduce, all_gather, osu_alltoall ..), n_nodes, gpus_per_node, gpu, size_bytes, time_us. "
+    "Read where they are there: id, intra_link, inter_network, nccl_version, algo_proto, notes, "
+    "expected_or_buggy (expected or empty, buggy, unclear), busbw_gbps (compared with the time, "
+    "never used). Others are passed over.\n\n"
+    "A row that is not scored has a reason in --rows. No prediction: machine-missing, op-missing, "
+    "nodes-missing, gpus-missing, gpu-missing, size-missing (an empty cell), op-unknown, "
+    "gpu-unknown (no known accelerator's name starts the cell), one-rank, size-0, no-network "
+    "(several nodes, network \"none\"), nic-rate-0, repeat (all cells as in another row). "
+    "Predicted but not scored: no-time, buggy, unclear, or the name of a bucket, which has a score "
+    "of its own (data/README.md has the rules).\n\n"
+    "Exit: 0; 1 if --require is not met; 2 for a wrong option or a file that cannot be read.";
+
 static const struct opts_row fit_options[] = {
     ROW("out", OPTS_STRING, to, "FILE", "write the fitted table of constants", .section = "Fit"),
     COMMON_ROWS,
@@ -172,6 +189,41 @@ static void print_keys(struct out *out, const char *title, const struct coll_row
     }
 }
 
+static bool is_contradiction(const struct coll_row *row)
+{
+    return row->contradicts;
+}
+
+static bool is_odd_state(const struct coll_row *row)
+{
+    return row->state == STATE_UNCLEAR && strcmp(row->state_word, "unclear") != 0;
+}
+
+static bool is_repeat(const struct coll_row *row)
+{
+    return row->reason && strcmp(row->reason, "repeat") == 0;
+}
+
+/* "NUMBER rows WHAT: FILE:LINE, ..", the first few of them; nothing where there is none. */
+static void note_rows(struct out *out, const struct coll_rows *rows,
+                      bool (*member)(const struct coll_row *), const char *what)
+{
+    enum { SHOWN = 8 };
+    char *where = mem_strdup("");
+    size_t count = 0;
+    for (size_t i = 0; i < rows->nrows; i++) {
+        const struct coll_row *row = &rows->rows[i];
+        if (!member(row) || ++count > SHOWN) continue;
+        char *longer = mem_printf("%s%s%s:%zu", where, count > 1 ? ", " : "", row->file, row->line);
+        free(where);
+        where = longer;
+    }
+    if (count)
+        out_note(out, "%zu row%s %s: %s%s", count, count > 1 ? "s" : "", what, where,
+                 count > SHOWN ? ", .." : "");
+    free(where);
+}
+
 static void note_counts(struct out *out, const struct coll_rows *rows)
 {
     size_t healthy_rows = 0, scored = 0, table = 0, reasons = 0;
@@ -192,6 +244,12 @@ static void note_counts(struct out *out, const struct coll_rows *rows)
              "data/machines.csv",
              100. * (double)(rows->nrows - table) / (double)rows->nrows);
     if (reasons) out_note(out, "%zu rows have no prediction (--rows has the reasons)", reasons);
+    note_rows(out, rows, is_repeat, "repeating another in all columns, counted once");
+    note_rows(out, rows, is_odd_state,
+              "with a word in expected_or_buggy that is not expected, buggy or unclear, taken as "
+              "unclear");
+    note_rows(out, rows, is_contradiction,
+              "with a busbw that contradicts time and size by more than 5 %, the time is used");
 }
 
 static const double bars[NBANDS] = {15, 15, 5}, left_out_bars[NBANDS] = {20, 20, 5};
@@ -219,7 +277,7 @@ static const struct out_column row_columns[] = {
     {"error", NULL, 9, 4, OUT_DOUBLE, 0, 0},      {"algo", NULL, -10, 0, OUT_TEXT, 0, 0},
     {"proto", NULL, -7, 0, OUT_TEXT, 0, 0},       {"limit", NULL, -20, 0, OUT_TEXT, 0, 0},
     {"nccl_algo", NULL, -10, 0, OUT_TEXT, 0, 0},  {"nccl_proto", NULL, -7, 0, OUT_TEXT, 0, 0},
-    {"left_out", "us", 12, 3, OUT_DOUBLE, 0, 0},
+    {"left_out", "us", 12, 3, OUT_DOUBLE, 0, 0},  {"contradicts", NULL, -7, 0, OUT_TEXT, 0, 0},
 };
 
 /* Why a row is not among the scored: a reason, its bucket, or its state. */
@@ -238,7 +296,7 @@ static void write_row(struct out *out, const struct coll_row *row, const struct 
     const char *slash = strrchr(row->file, '/');
     struct out_cell none = {0};
     bool known = !row->reason;
-    char *topo = topo_describe(&row->as.topo);
+    char *topo = coll_machine_describe(&row->as);
     struct out_cell cells[] = {
         out_text(slash ? slash + 1 : row->file),
         out_text(row->id),
@@ -257,6 +315,7 @@ static void write_row(struct out *out, const struct coll_row *row, const struct 
         known ? out_text(p->time.nccl.algo_name) : none,
         known ? out_text(p->time.nccl.proto_name) : none,
         known && left ? out_double(left->time.time_us) : none,
+        out_text(row->contradicts ? "busbw" : ""),
     };
     out_row(out, cells);
     free(topo);
@@ -296,7 +355,7 @@ static void note_machines(struct out *out, const struct coll_rows *rows)
         for (size_t j = 0; j < i && !seen; j++)
             seen = same_parse(&rows->rows[j], row);
         if (seen) continue;
-        char *topo = topo_describe(&row->as.topo);
+        char *topo = coll_machine_describe(&row->as);
         out_note(out, "%s, %s%s%s: %s, launch %s, %s%s%s%s", row->machine,
                  row->from_table ? "data/machines.csv" : "by its text",
                  row->as.args.algo >= 0 ? ", " : "", nccl_algo_name(row->as.args.algo), topo,
@@ -433,10 +492,7 @@ static int run(int argc, char **argv, const char *prog, const char *usage, const
 int coll_validate_cmd(int argc, char **argv)
 {
     return run(argc, argv, "commsim validate", "commsim validate collectives [FILE]... [options]",
-               "Predicts published sweeps of collectives and scores them: the median of "
-               "|predicted / measured - 1| over the rows of a (machine, nodes, GPUs), then over "
-               "machines. Without a file, the shipped table.",
-               validate_options, false);
+               validate_about, validate_options, false);
 }
 
 int coll_fit_cmd(int argc, char **argv)

@@ -12,7 +12,8 @@
 const struct opts_row fault_rows[] = {
     {"fault", 0, OPTS_MORE, offsetof(struct fault_args, faults), NULL, "FAULT",
      "something is broken; may be repeated: host0/nic3=0.5 (a link at half its rate; host* means "
-     "every host), host0/nic3=0 (a NIC is missing), no-peer-access, nics=1 (so many NICs of each "
+     "every host, nic* every NIC, gpu0 all scale-up links of a GPU), host0/nic3=0 (a NIC is "
+     "missing), no-peer-access, nics=1 (so many NICs of each "
      "host are used), tcp (the network falls back to TCP)",
      NULL, 0, 0, false, NULL},
     {0},
@@ -49,10 +50,22 @@ static int limit_nics(struct topo *topo, uint64_t nics, const char *where, struc
 
 static const double least_fraction = 1e-6; /* a link of less carries nothing in any time there is */
 
+/* A link has one fault: two figures for it would have to be put together somehow. */
+static int check_twice(const struct topo *topo, const struct fault *fault, struct err *err)
+{
+    for (size_t i = 0; i < topo->nfaults && fault->link; i++) {
+        const struct fault *other = &topo->faults[i];
+        if (!other->link || strcmp(other->link, fault->link) != 0) continue;
+        return err_add(err, ERR_USAGE, "%s: %s has a fault already, %g of its rate by %s; here %g",
+                       fault->where, fault->link, other->fraction, other->where, fault->fraction);
+    }
+    return 0;
+}
+
 /* Takes the strings of `fault`. */
 static int add(struct topo *topo, struct fault fault, struct err *err)
 {
-    int bad = 0;
+    int bad = check_twice(topo, &fault, err);
     switch (fault.kind) {
     case FAULT_NO_PEERS:
         no_peers(topo);
@@ -102,24 +115,65 @@ static bool same_host(const char *host, const char *link)
     return strncmp(host, "host*/", 6) == 0 || strncmp(host, link, length + 1) == 0;
 }
 
+/* Whether the fault is one of NIC `nic` ("nic*": of each). */
+static bool hits(const struct fault *fault, uint64_t nic)
+{
+    const char *number = strchr(fault->link, '/') + strlen("/nic");
+    return *number == '*' || strtoull(number, NULL, 10) == nic;
+}
+
+/* NICs of the first `nics` that are missing in the host of `link`. */
+static uint64_t missing_at(const struct topo *topo, const char *link, uint64_t nics)
+{
+    uint64_t missing = 0;
+    for (uint64_t nic = 0; nic < nics; nic++) {
+        bool gone = false;
+        for (size_t i = 0; i < topo->nfaults && !gone; i++) {
+            const struct fault *fault = &topo->faults[i];
+            gone = fault->kind == FAULT_MISSING && names_nic(fault) &&
+                   same_host(fault->link, link) && hits(fault, nic);
+        }
+        missing += gone;
+    }
+    return missing;
+}
+
 double fault_nic_share(const struct topo *topo)
 {
-    double slowest = 1, nics = (double)(topo->nics_used ? topo->nics_used : topo->nics);
-    uint64_t missing = 0;
+    uint64_t nics = topo->nics_used ? topo->nics_used : topo->nics, missing = 0;
+    double slowest = 1;
     for (size_t i = 0; i < topo->nfaults; i++) {
         const struct fault *fault = &topo->faults[i];
-        uint64_t here = 0;
         if (!names_nic(fault)) continue;
-        if (fault->kind == FAULT_FRACTION && fault->fraction < slowest) slowest = fault->fraction;
-        for (size_t k = 0; k < topo->nfaults; k++) {
-            const struct fault *other = &topo->faults[k];
-            here += other->kind == FAULT_MISSING && names_nic(other) &&
-                    same_host(other->link, fault->link);
-        }
+        bool used = false;
+        for (uint64_t nic = 0; nic < nics && !used; nic++)
+            used = hits(fault, nic);
+        if (used && fault->kind == FAULT_FRACTION && fault->fraction < slowest)
+            slowest = fault->fraction;
+        uint64_t here = missing_at(topo, fault->link, nics);
         missing = here > missing ? here : missing;
     }
-    double left = nics - (double)missing;
-    return left > 0 ? slowest * left / nics : 0;
+    return missing < nics ? slowest * (double)(nics - missing) / (double)nics : nics ? 0 : 1;
+}
+
+/* Names the faults that leave a host of a cluster without a NIC. */
+static int check_left(const struct topo *topo, struct err *err)
+{
+    if (!topo->nfaults || topo_gpus(topo) <= topo_domain(topo) || fault_nic_share(topo) > 0)
+        return 0;
+    char *which = mem_strdup("");
+    for (size_t i = 0; i < topo->nfaults; i++) {
+        const struct fault *fault = &topo->faults[i];
+        bool missing = fault->kind == FAULT_MISSING && names_nic(fault);
+        if (!missing && fault->kind != FAULT_NICS) continue;
+        char *longer = mem_printf("%s%s%s", which, *which ? ", " : "", fault->where);
+        free(which);
+        which = longer;
+    }
+    int bad = err_add(err, ERR_USAGE, "%s: no NIC is left to reach the other hosts by, after %s",
+                      topo->name ? topo->name : "the topology", which);
+    free(which);
+    return bad;
 }
 
 /* ---- from a command line ---- */
@@ -171,6 +225,7 @@ int fault_parse_all(struct topo *topo, const struct opts_list *texts, struct err
     int bad = 0;
     for (size_t i = 0; i < texts->count; i++)
         bad |= fault_parse(topo, texts->items[i], err);
+    if (!bad) bad = check_left(topo, err);
     return bad ? -1 : 0;
 }
 

@@ -17,7 +17,8 @@ enum fault_kind {
 };
 
 /* `link` is a name of network_link_name, "host*" at its start for all hosts; without a direction
- * ("host0/nic3", "host0/gpu2 nvlink") it means both. */
+ * ("host0/nic3", "host0/gpu2 nvlink") it means both. "nic*" is every NIC of the host, "gpu2" all
+ * links of that accelerator to others: NVLink or xGMI, its PCIe link where there is neither. */
 struct fault {
     enum fault_kind kind;
     char *link; /* FRACTION, MISSING; else NULL */
@@ -38,7 +39,8 @@ extern const struct opts_row fault_rows[]; /* offsets are those of struct fault_
  * "nics=1", "tcp". 0, or -1 with the sentence. */
 int fault_parse(struct topo *topo, const char *text, struct err *err);
 
-/* All of them; 0, or -1 with a sentence for each that is wrong. */
+/* All of them; 0, or -1 with a sentence for each that is wrong. A link that is named twice, in the
+ * file or here, and faults that leave a host without a NIC that it needs, are wrong too. */
 int fault_parse_all(struct topo *topo, const struct opts_list *texts, struct err *err);
 
 /* The member "faults" of a topology file; absent: none. 0, or -1 with all sentences. */

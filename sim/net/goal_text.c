@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/opts.h"
@@ -313,6 +314,17 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What a rank takes on one switch, whether it does something or not: links, their shares, a time.
+ */
+enum { RANK_BYTES = 300 };
+
+/* Ranks for which this machine has the memory. */
+static uint64_t most_ranks(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / RANK_BYTES : UINT64_MAX;
+}
+
 /* Numbers the processors of a rank through, after those of the ranks before. */
 static void end_cpus(struct goal *goal, size_t first)
 {
@@ -368,6 +380,11 @@ static int take_text(struct reader *r)
     if (take(r, "num_ranks") || take_number(r, "the number of ranks", INT32_MAX, false, &nranks))
         return -1;
     if (nranks == 0) return fault(r, line, "num_ranks is 0; at least 1");
+    if (nranks > most_ranks())
+        return fault(r, line,
+                     "num_ranks is %" PRIu64
+                     ", more than the memory of this machine holds: %" PRIu64 " of %d bytes",
+                     nranks, most_ranks(), RANK_BYTES);
     r->goal->nranks = (uint32_t)nranks;
     while (r->word.bytes > 0)
         if (take_block(r)) return -1;

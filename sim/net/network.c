@@ -13,8 +13,6 @@
 #include "net/fault.h"
 #include "net/host.h"
 
-enum { MOST_SHOWN = 24 }; /* names of links in a sentence */
-
 /* The nearest NICs of an accelerator: near[start] and `count` - 1 behind it. Those that have the
  * same ones deal them out: `each` belong to this one, from its `turn` on. */
 struct nic_set {
@@ -213,6 +211,31 @@ static bool means(const char *name, const char *text)
            strcmp(name + length, " in") == 0;
 }
 
+/* Whether a host has links between accelerators other than PCIe. */
+static bool has_scale_up(const struct network *network)
+{
+    for (uint32_t l = 0; l < network->host.nlinks; l++) {
+        enum net_kind kind = network->host.links[l].kind;
+        if (kind == NET_NVLINK || kind == NET_XGMI) return true;
+    }
+    return false;
+}
+
+/* Whether link l of a host, of that name, is one of several that `text` means: "nic*", "gpu2". */
+static bool is_among(const struct network *network, uint32_t l, const char *name, const char *text)
+{
+    const struct host *host = &network->host;
+    if (strcmp(text, "nic*") == 0) return l >= host->nlinks;
+    if (strncmp(text, "gpu", 3) != 0 || strchr(text, ' ') || l >= host->nlinks) return false;
+    enum net_kind kind = host->links[l].kind;
+    bool counts = has_scale_up(network) ? kind == NET_NVLINK || kind == NET_XGMI : kind == NET_PCIE;
+    size_t length = strlen(text), whole = strlen(name);
+    if (!counts) return false;
+    if (strncmp(name, text, length) == 0 && name[length] == ' ') return true;
+    return whole > length + 4 && strncmp(name + whole - length - 4, " to ", 4) == 0 &&
+           strcmp(name + whole - length, text) == 0;
+}
+
 static void spoil(struct network *network, uint32_t link, double fraction)
 {
     MEM_GROW(network->spoiled, network->nspoiled, network->spoiled_cap);
@@ -256,27 +279,82 @@ static struct nic_use *odd_use(struct network *network, uint32_t host)
     return &odd->use;
 }
 
-/* What a host has that can be named. */
-static int unknown_link(const struct network *network, const struct fault *fault, struct err *err)
+/* Links whose names differ in their numbers alone. */
+struct family {
+    char *first, *second, *last; /* the two others may be NULL */
+};
+
+/* Whether two names differ in their numbers alone. */
+static bool alike(const char *a, const char *b)
 {
-    char *some = mem_strdup("");
-    uint32_t stride = network->fabric.stride, shown = 0;
-    for (uint32_t i = 0; i < stride && shown < MOST_SHOWN; i++) { /* NICs first */
+    static const char digits[] = "0123456789";
+    while (*a && *b) {
+        size_t x = strspn(a, digits), y = strspn(b, digits);
+        if (!x != !y || (!x && *a != *b)) return false;
+        a += x ? x : 1;
+        b += y ? y : 1;
+    }
+    return *a == *b;
+}
+
+/* Puts a name, which it takes, into its family, which may be a new one. */
+static void join_family(struct family *families, size_t *count, char *name)
+{
+    size_t k = 0;
+    while (k < *count && !alike(families[k].first, name))
+        k++;
+    struct family *at = &families[k];
+    if (k == *count) {
+        families[(*count)++].first = name;
+    } else if (!at->second) {
+        at->second = name;
+    } else {
+        free(at->last);
+        at->last = name;
+    }
+}
+
+/* What a host has that can be named, NICs first: "nic0, nic1, .., nic7, gpu0 nvlink, ..". */
+static char *all_links(const struct network *network)
+{
+    uint32_t stride = network->fabric.stride;
+    struct family *families = mem_calloc((size_t)stride + 1, sizeof *families);
+    size_t count = 0;
+    char *text = mem_strdup("");
+    for (uint32_t i = 0; i < stride; i++) {
         char *name = local_name(network, (network->fabric.port + i) % stride);
         char *end = strrchr(name, ' ');
-        if (strcmp(end, " out") == 0) {
-            *end = '\0';
-            char *longer = mem_printf("%s%s%s", some, shown++ ? ", " : "", name);
-            free(some);
-            some = longer;
+        if (end && strcmp(end, " in") == 0) {
+            free(name);
+            continue;
         }
-        free(name);
+        if (end && strcmp(end, " out") == 0) *end = '\0';
+        join_family(families, &count, name);
     }
+    for (size_t i = 0; i < count; i++) {
+        const struct family *f = &families[i];
+        char *longer =
+            mem_printf("%s%s%s%s%s%s%s", text, *text ? ", " : "", f->first, f->second ? ", " : "",
+                       f->second ? f->second : "", f->last ? ", .., " : "", f->last ? f->last : "");
+        free(text);
+        text = longer;
+        free(f->first);
+        free(f->second);
+        free(f->last);
+    }
+    free(families);
+    return text;
+}
+
+static int unknown_link(const struct network *network, const struct fault *fault, struct err *err)
+{
+    char *all = all_links(network);
     err_add(err, ERR_USAGE,
             "%s: there is no link \"%s\"; links are host0..host%" PRIu32
-            ", or host*, then \"/\" and one of: %s%s",
-            fault->where, fault->link, network->hosts - 1, some, shown < MOST_SHOWN ? "" : ", ..");
-    free(some);
+            ", or host*, then \"/\" and one of: %s; nic* is all NICs, gpu0 all scale-up links of "
+            "gpu0",
+            fault->where, fault->link, network->hosts - 1, all);
+    free(all);
     return -1;
 }
 
@@ -340,7 +418,7 @@ static int apply_fault(struct network *network, const struct fault *fault, struc
     }
     for (uint32_t l = 0; l < network->fabric.stride; l++) {
         char *name = local_name(network, l);
-        if (means(name, slash + 1)) {
+        if (means(name, slash + 1) || is_among(network, l, name, slash + 1)) {
             found = true;
             if (!bad) bad = fault_local(network, fault, host, l, err);
         }

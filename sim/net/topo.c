@@ -128,6 +128,10 @@ static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
     got = doc_uint(doc, doc->root, "accelerators_per_host", 1, most, &topo->per_host, err);
     result |= topo_need(doc, doc->root, "accelerators_per_host", got, err);
     result |= doc_uint(doc, doc->root, "domain_hosts", 1, most, &topo->domain_hosts, err) < 0;
+    if (!result && topo->domain_hosts > topo->hosts)
+        result = doc_fault(doc, err, doc->root, "domain_hosts",
+                           "\"domain_hosts\" is %" PRIu64 ", more than the %" PRIu64 " \"hosts\"",
+                           topo->domain_hosts, topo->hosts);
     topo->full_host = topo->per_host;
     return result ? -1 : 0;
 }
@@ -367,8 +371,9 @@ char *topo_describe(const struct topo *topo)
                        ? mem_printf(", %zu fault%s", topo->nfaults, topo->nfaults > 1 ? "s" : "")
                        : mem_strdup("");
     char *outside =
-        topo->hosts == 1
-            ? mem_strdup("")
+        topo->hosts == 1 ? mem_strdup("")
+        : !(topo->nic_Gbps > 0) && !topo->nic_stated
+            ? mem_strdup(", no network")
             : mem_printf(", %s %g Gb/s per accelerator%s%s", topo_fabric_title(topo->fabric),
                          topo->nic_Gbps, topo->nic_stated ? "" : " (usual rate, not stated)", over);
     char *text =

@@ -531,9 +531,12 @@ int validate_cmd(int argc, char **argv)
     if (opts_parse(&opts, options, &q, argc, argv, &err) == 0) {
         if (opts.help) {
             opts_help(
-                stdout, "commsim validate training [FILE|FOLDER]... [options]",
-                "Predicts the step time and memory of published runs and scores them. Without "
-                "a file, the shipped tables.",
+                stdout,
+                "commsim validate training [FILE|FOLDER]... [options]\n"
+                "       commsim validate collectives [FILE]... [options]",
+                "Predicts the step time and memory of published runs, or the times of published "
+                "collectives, and scores them. Without a file, the shipped tables. The options "
+                "below are those of training; commsim validate collectives --help has the others.",
                 options);
         } else {
             read_and_report(&q, &opts, &err);
