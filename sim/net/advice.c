@@ -56,7 +56,7 @@ static char *two_nodes(const struct advice_call *call)
     double wire = call->ceiling.wire_GBps, n = nranks_of(call), g = (double)topo_domain(call->topo);
     bool adds = call->kind == CEILING_TREE || call->kind == CEILING_SWITCH;
     bool maybe = call->measured_GBps >= 0 && call->coll == COLL_ALLREDUCE;
-    if (!(wire > 0) || seen(call) <= wire || !(adds || maybe)) return NULL;
+    if (!(wire > 0) || seen(call) <= wire || seen(call) > 2 * wire || !(adds || maybe)) return NULL;
     return mem_printf("%.4g GB/s is above the %.4g GB/s of the NICs and no error: over %g nodes a "
                       "tree sends less through each NIC than the factor of busbw counts",
                       seen(call), wire, n / g);
@@ -65,7 +65,9 @@ static char *two_nodes(const struct advice_call *call)
 static char *nvls(const struct advice_call *call)
 {
     const struct ceiling *c = &call->ceiling;
-    if (call->kind != CEILING_SWITCH || c->wire_GBps > 0 || seen(call) <= c->link_GBps) return NULL;
+    if (call->kind != CEILING_SWITCH || c->wire_GBps > 0 || seen(call) <= c->link_GBps ||
+        seen(call) > 2 * c->link_GBps)
+        return NULL;
     return mem_printf("%.4g GB/s is above the %.4g GB/s that a ring reaches here, and normal: NVLS "
                       "adds in the switch",
                       seen(call), c->link_GBps);
@@ -116,6 +118,15 @@ static char *verdict(const struct advice_call *call)
 {
     double share = reached(call);
     if (share < 0) return NULL;
+    if (share > 1.1)
+        return mem_printf("measured %.4g GB/s, predicted %.4g, ceiling %.4g (%s): %s",
+                          call->measured_GBps, call->busbw_GBps, call->ceiling.busbw_GBps,
+                          call->ceiling.text,
+                          call->measured_GBps > call->ceiling.busbw_GBps
+                              ? "more than the links carry: are size, ranks, algorithm and the "
+                                "factor of busbw those that you measured?"
+                              : "quicker than predicted, at a size where latency decides; it says "
+                                "nothing about the links");
     const char *word = share >= 0.95  ? "healthy"
                        : share >= 0.8 ? "fair: tuning may give the rest (PCIe reads in flight, "
                                         "relaxed ordering, NUMA binding)"

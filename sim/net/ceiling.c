@@ -143,17 +143,19 @@ static void bound_pairs(struct ceiling *c, const struct need *need, enum coll_id
     double n = need->n, g = need->g, leaf = leaf_gpus(need->topo);
     bool many = need->nodes > 1;
     double out = (n - 1) / (n - g); /* all blocks per block that leaves the node */
+    /* the block for or from the other of a pair takes their bridge */
+    double rooted = need->link * (n - 1) / (n - 1 - beyond_pairs(need->topo));
     switch (coll) {
     case COLL_SENDRECV: /* one message crosses from node to node */
         bound(c, need->link, LIMIT_LINK);
         if (many) bound(c, one_gpu(need, c), need->wire);
         return;
     case COLL_GATHER: /* all blocks to the NICs of one accelerator */
-        bound(c, need->link, LIMIT_LINK);
+        bound(c, rooted, LIMIT_LINK);
         if (many) bound(c, one_gpu(need, c) * out, need->wire);
         return;
     case COLL_SCATTER: /* from one accelerator, which may hand them to its node's */
-        bound(c, need->link, LIMIT_LINK);
+        bound(c, rooted, LIMIT_LINK);
         if (many) bound(c, need->node * out, need->wire);
         return;
     default:

@@ -18,6 +18,7 @@ struct call {
     double bytes, factor; /* busbw's factor */
     double block;         /* bytes of a rank's block */
     double own, net;      /* GB/s of a GPU inside, of a node's NICs */
+    double chain;         /* .. above a leaf switch, for what passes from leaf to leaf */
     double alpha;         /* us of a hop between nodes */
 };
 
@@ -83,17 +84,18 @@ static struct rates rates_of(const struct call *k, int algo)
     const struct net_consts *c = k->c;
     switch (algo) {
     case NCCL_TREE:
-        return (struct rates){k->own * c->tree_eff, tree_net(k)};
+        return (struct rates){k->own * c->tree_eff, fmin(tree_net(k), k->chain)};
     case NCCL_NVLS:
     case NCCL_NVLS_TREE:
-        return (struct rates){nvls_GBps(k), tree_net(k) * c->nvls_net};
+        return (struct rates){nvls_GBps(k), fmin(tree_net(k) * c->nvls_net, k->chain)};
     case NCCL_COLLNET:
         return (struct rates){
             c->sharp_eff * (closed_has_nvls(k->s) ? nvls_GBps(k) : k->own),
             k->net * c->sharp_net,
         };
     default:
-        return (struct rates){k->own * (is_gather(k->coll) ? c->gather_eff : 1), k->net};
+        return (struct rates){k->own * (is_gather(k->coll) ? c->gather_eff : 1),
+                              fmin(k->net, k->chain)};
     }
 }
 
@@ -172,7 +174,7 @@ static double pairs_net(const struct call *k)
 {
     const struct site *s = k->s;
     double out = (s->n - 1) / (s->n - s->per_node); /* all blocks per block that leaves the node */
-    double one = fmin(s->one_GBps * k->c->nic_eff[s->fabric], s->pcie_GBps);
+    double one = fmin(closed_nic(s, k->c, s->one_GBps), s->pcie_GBps);
     switch (k->coll) {
     case COLL_SENDRECV: /* one message leaves a node */
         return one;
@@ -180,8 +182,9 @@ static double pairs_net(const struct call *k)
         return one * out;
     case COLL_SCATTER: /* by the NIC of the receiver's number, where the root's node can relay */
         return fmin(fmax(k->net * s->reach, one), s->pcie_GBps * s->reach / s->near) * out;
-    default:
-        return k->net / s->per_node * out;
+    default: /* of the blocks that leave the node, those for other leaves share its links up */
+        return k->net / s->per_node *
+               fmin(out, s->leaf > 0 ? (s->n - 1) / (s->n - s->leaf) / s->over : INFINITY);
     }
 }
 
@@ -197,7 +200,10 @@ static double pairs_GBps(const struct call *k)
     double eff = k->coll != COLL_SENDRECV ? c->alltoall_eff
                  : k->many                ? c->sendrecv_net
                                           : c->sendrecv_eff;
-    if (k->coll == COLL_SENDRECV) own = s->pair_GBps * c->link_eff[s->gen];
+    bool all_pairs = k->coll == COLL_ALLTOALL || k->coll == COLL_ALLTOALLV;
+    if (s->bridged && all_pairs) /* but for the one block that takes the bridge */
+        own *= (s->per_node - 1) / (s->per_node - 2);
+    if (k->coll == COLL_SENDRECV) own *= s->pair_GBps / s->line_GBps;
     return eff * (k->many ? fmin(own, pairs_net(k)) : own);
 }
 
@@ -272,8 +278,10 @@ static struct call call_of(const struct site *s, const struct net_consts *c,
     k.bytes = fmax((double)bytes, 1);
     k.block = k.bytes / (whole ? 1 : s->n);
     k.factor = factor_of(coll, s->n);
-    k.own = s->line_GBps * c->link_eff[s->gen];
-    k.net = k.many ? s->nic_GBps * c->nic_eff[s->fabric] : 1e18;
+    k.own = closed_own(s, c);
+    double nics = fmax(s->socket_nics, 1);
+    k.net = k.many ? nics * closed_nic(s, c, s->nic_GBps / nics) : 1e18;
+    k.chain = s->leaf > 0 ? k.net * s->leaf_hosts / s->over : INFINITY;
     if (k.many && args) k.alpha = closed_alpha(s, c, args, bytes);
     return k;
 }
@@ -283,6 +291,22 @@ static void keep(struct way *ways, unsigned *n, const struct lib_args *args, str
     if (args->algo >= 0 && args->algo != w.algo) return;
     if (args->proto >= 0 && args->proto != w.proto) return;
     ways[(*n)++] = w;
+}
+
+double closed_own(const struct site *s, const struct net_consts *c)
+{
+    return s->line_GBps * (s->bridged ? pcie_share : c->link_eff[s->gen]);
+}
+
+double closed_nic(const struct site *s, const struct net_consts *c, double line_GBps)
+{
+    double GBps = line_GBps * c->nic_eff[s->fabric];
+    return s->socket_nics > 0 ? fmin(GBps, c->mpi_socket_GBps) : GBps;
+}
+
+bool closed_may_nvls(const struct site *s, const struct lib_args *args)
+{
+    return closed_has_nvls(s) && !args->no_nvls;
 }
 
 bool closed_has_nvls(const struct site *s)
@@ -297,17 +321,13 @@ unsigned closed_ways(const struct site *s, const struct net_consts *c, const str
     struct call k = call_of(s, c, args, coll, bytes);
     unsigned n = 0;
     bool reduce = coll == COLL_ALLREDUCE;
-    bool has_nvls = closed_has_nvls(s);
-    if (reduce && k.many && args->sharp) {
-        keep(ways, &n, args, sharp(&k));
-        return n;
-    }
+    if (reduce && k.many && args->sharp) keep(ways, &n, args, sharp(&k));
     for (int p = 0; p < NNCCL_PROTOS && is_ring(coll); p++) {
         if (p == NCCL_LL128 && !has_ll128(s)) continue;
         keep(ways, &n, args, ring(&k, p));
         if (reduce && k.many) keep(ways, &n, args, tree(&k, p));
     }
-    if (reduce && has_nvls) keep(ways, &n, args, nvls(&k));
+    if (reduce && closed_may_nvls(s, args)) keep(ways, &n, args, nvls(&k));
     if (!is_ring(coll)) keep(ways, &n, args, sends(&k, !args->no_pxn));
     return n;
 }
@@ -334,7 +354,7 @@ double closed_launched(const struct site *s, const struct net_consts *c,
 
 double closed_nvls_ramp(const struct site *s, const struct net_consts *c, uint64_t bytes)
 {
-    double rate = s->line_GBps * c->link_eff[s->gen] * c->nvls_eff[s->gen] * 1e3;
+    double rate = closed_own(s, c) * c->nvls_eff[s->gen] * 1e3;
     double wire_us = fmax((double)bytes, 1) / rate, tau = c->nvls_ramp_us * s->per_node;
     return tau * pow(wire_us / tau, 1 - c->nvls_ramp_power);
 }
@@ -428,9 +448,23 @@ int site_of(const struct topo *t, struct site *s, struct err *err)
     s->line_GBps = t->line_GBps * reached(t);
     bool mesh = t->scale_up == SCALE_UP_NVLINK_MESH || t->scale_up == SCALE_UP_XGMI;
     s->pair_GBps = mesh ? t->line_GBps / fmax((double)t->full_host - 1, 1) : s->line_GBps;
+    s->bridged = t->scale_up == SCALE_UP_NVLINK_PAIRS && t->per_host > 2 && t->host.pcie_GBps > 0;
+    if (s->bridged) {
+        s->gen = LINK_PCIE;
+        s->line_GBps = s->pair_GBps = t->host.pcie_GBps;
+    }
+    s->over = 1;
     if (s->nodes <= 1) return 0;
+    double leaf = (double)t->leaf_hosts * s->per_host;
+    if (t->oversubscribed > 1 && leaf > 0 && n > leaf) {
+        s->leaf = leaf;
+        s->leaf_hosts = (double)t->leaf_hosts;
+        s->over = t->oversubscribed;
+    }
     double left = t->nfaults ? fault_nic_share(t) : 1;
     s->nic_GBps = t->nic_Gbps / 8 * domain * left;
+    for (size_t i = 0; i < t->nfaults; i++)
+        if (t->faults[i].kind == FAULT_TCP) s->socket_nics = s->nic_GBps * 8 / t->one_nic_Gbps;
     s->one_GBps = fmin(fmax(t->nic_Gbps, t->one_nic_Gbps) / 8, s->nic_GBps);
     s->pcie_GBps = t->host.pcie_GBps > 0 ? pcie_share * t->host.pcie_GBps : INFINITY;
     double beside = t->host.switches ? (double)t->full_host / t->host.switches : 1;

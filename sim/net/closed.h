@@ -17,12 +17,20 @@ struct site {
     double pcie_GBps;          /* what an accelerator copies over its own PCIe link */
     double near;               /* share of the node's NICs at its own PCIe switch */
     double reach;              /* .. and of those that others of its host hand on to (PXN) */
+    double leaf;               /* accelerators under a leaf switch whose links up are too few, .. */
+    double leaf_hosts, over;   /* .. its hosts, and k of 1:k; 0, 0, 1: there is none */
     enum fabric fabric;
+    double socket_nics; /* NICs of a node that the kernel's sockets drive; 0: none */
     bool nvswitch, grace;
+    bool bridged; /* bridges join pairs, and there are more: rings pass PCIe (as if that alone) */
 };
 
 /* 0, or -1 with a sentence (ERR_USAGE): several nodes and a NIC rate of 0. */
 int site_of(const struct topo *topo, struct site *site, struct err *err);
+
+/* What an accelerator reaches on its links inside, and what one NIC of `line_GBps` does, GB/s. */
+double closed_own(const struct site *site, const struct net_consts *c);
+double closed_nic(const struct site *site, const struct net_consts *c, double line_GBps);
 
 /* One way to run a call. */
 struct way {
@@ -33,6 +41,9 @@ struct way {
 };
 
 enum { NWAYS = 16 };
+
+/* Whether the library is one that has NVLS, on hosts that have it. */
+bool closed_may_nvls(const struct site *site, const struct lib_args *args);
 
 /* All ways to run the call that the library has there, forced ones alone where args forces; their
  * number. */

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/out.h"
+#include "base/units.h"
 #include "net/coll_loop.h"
 #include "net/coll_report.h"
 #include "net/fault.h"
@@ -37,6 +38,7 @@ static struct lib_args lib_args_of(const struct coll_request *request)
     args.channels = (uint32_t)request->channels;
     args.sharp = request->sharp;
     args.no_pxn = request->no_pxn;
+    args.no_nvls = request->no_nvls;
     if (request->launch_s >= 0) args.launch_us = request->launch_s * 1e6;
     if (request->alpha_net_s >= 0) args.alpha_us = request->alpha_net_s * 1e6;
     return args;
@@ -102,19 +104,30 @@ static enum ceiling_kind kind_of_own(const char *row, enum coll_id coll)
     return strcmp(row, "ring") == 0 ? CEILING_RING : pairs ? CEILING_PAIRS : CEILING_ANY;
 }
 
-/* The link that was nearest to its capacity, or, when none was half full, that it is latency; in
- * closed form the one that the ceiling names. */
-static void set_limit(struct cluster_call *call)
+/* The link that was nearest to its capacity, or, when that was not half full and the call far from
+ * its ceiling, that it is latency; in
+ * closed form the one that the ceiling names, or latency where it takes half of the time. Channels
+ * of NCCL that were counted by hand may be too few. */
+static void set_limit(const struct coll_request *request, struct cluster_call *call)
 {
     struct result *result = &call->result;
     const struct net_result *net = &call->run.net;
     result->ceiling_GBps = call->ceiling.busbw_GBps;
-    snprintf(result->limit, sizeof result->limit, "%s", call->ceiling.text);
+    bool waits = call->fixed_us > 0.5 * result->time_us;
+    snprintf(result->limit, sizeof result->limit, "%s%.38s",
+             !waits                ? ""
+             : *call->ceiling.text ? "latency; "
+                                   : "latency",
+             call->ceiling.text);
     if (!call->ran || net->limit == UINT32_MAX) return;
     char *name = network_link_name(call->run.network, net->limit);
-    bool idle = net->limit_use < 0.5;
-    snprintf(result->limit, sizeof result->limit, "%s%s (%.0f %%)", idle ? "latency; " : "", name,
-             100 * net->limit_use);
+    bool idle = net->limit_use < 0.5 && result->busbw_GBps < 0.5 * result->ceiling_GBps;
+    bool few = request->form == FORM_NCCL && request->channels && !waits;
+    snprintf(result->limit, sizeof result->limit, "%s%s (%.0f %%)",
+             !idle ? ""
+             : few ? "channels; "
+                   : "latency; ",
+             name, 100 * net->limit_use);
     free(name);
 }
 
@@ -149,8 +162,10 @@ static int predict_library(struct cluster *cluster, const struct coll_request *r
     call->nccl = mpi ? (struct lib_choice){-1, -1, 0, "", ""} : time.nccl;
     call->fixed_us = fmax(0, time.time_us - time.wire_us);
     double time_us = time.time_us;
-    bool quick = cluster->flow && flow_is_quick(cluster->flow, &time.choice);
-    call->skipped = cluster->flow && !quick;
+    bool engine = cluster->flow && time.choice.algo >= 0; /* one rank alone: a copy */
+    bool quick = engine && flow_is_quick(cluster->flow, &time.choice, count);
+    call->skipped = engine && !quick;
+    if (call->skipped) snprintf(call->result.transport, sizeof call->result.transport, "formula");
     if (quick) {
         if (flow_library(cluster->flow, &time.choice, count, &call->run, err)) return -1;
         set_ran(request, call);
@@ -160,7 +175,7 @@ static int predict_library(struct cluster *cluster, const struct coll_request *r
         }
     }
     coll_result_time(&call->result, time_us);
-    set_limit(call);
+    set_limit(request, call);
     return 0;
 }
 
@@ -181,7 +196,7 @@ int cluster_predict_own(struct cluster *cluster, const struct coll_request *requ
     snprintf(call->result.transport, sizeof call->result.transport, "network");
     set_ran(request, call);
     coll_result_time(&call->result, call->run.device_us);
-    set_limit(call);
+    set_limit(request, call);
     return 0;
 }
 
@@ -210,6 +225,7 @@ struct session {
     struct advice advice;
     char *nccl;        /* what NCCL's formula takes for the last row */
     char *folded;      /* how the last run was folded, or why not */
+    char *skipped;     /* the rows that are in closed form, though the engine was asked for */
     double busbw_GBps; /* of the last row */
     size_t elements;   /* .. per block */
 };
@@ -231,6 +247,14 @@ static void note_choice(struct session *session, const struct cluster_call *call
                                call->nccl.proto_name, call->nccl.channels);
 }
 
+static void note_skipped(struct session *session, const struct cluster_call *call)
+{
+    char size[UNITS_TEXT], *before = session->skipped;
+    session->skipped = mem_printf("%s%s%s at %s", before ? before : "", before ? ", " : "",
+                                  call->result.algo, units_size(size, call->result.bytes));
+    free(before);
+}
+
 /* Output of one call beside its row. */
 static int tell(struct session *session, struct cluster_call *call, struct err *err)
 {
@@ -248,12 +272,7 @@ static int tell(struct session *session, struct cluster_call *call, struct err *
     };
     advice_add(&session->advice, &about);
     if (request->form == FORM_NCCL && call->nccl.algo >= 0) note_choice(session, call);
-    if (call->skipped) {
-        free(session->folded);
-        session->folded = mem_printf("%s on %llu ranks is in closed form: the engine would run "
-                                     "for long; --net full lets it",
-                                     call->result.algo, (unsigned long long)request->nranks);
-    }
+    if (call->skipped) note_skipped(session, call);
     if (!call->ran) return 0;
     note_folding(session, &call->run.net);
     if (session->links) {
@@ -292,6 +311,7 @@ static int one_library(struct session *session, const char *name, size_t count, 
     if (cluster_predict(&session->cluster, session->request, name, count, &call, err)) return -1;
     struct result in_place = call.result;
     in_place.in_place = true;
+    if (session->request->nranks == 1) coll_result_time(&in_place, 0); /* nothing to copy */
     bool both = coll_in_place(session->request->coll);
     coll_report_row(&session->report, &call.result, both ? &in_place : NULL);
     session->busbw_GBps = call.result.busbw_GBps;
@@ -322,9 +342,10 @@ static int each_library(size_t count, void *context, struct err *err)
     struct session *session = context;
     const struct opts_list *names = &session->request->algos;
     for (size_t i = 0; i < names->count; i++) {
-        bool all = strcmp(names->items[i], "all") == 0;
-        int bad = all ? all_library(session, count, err)
-                      : one_library(session, names->items[i], count, err);
+        bool all = strcmp(names->items[i], "all") == 0, alone = session->request->nranks == 1;
+        int bad = all && !alone
+                      ? all_library(session, count, err)
+                      : one_library(session, alone ? "auto" : names->items[i], count, err);
         if (bad) return bad;
     }
     return 0;
@@ -366,6 +387,32 @@ static void describe(struct session *session)
     out_meta(out, "as", out_text(who));
     out_meta(out, "net", out_text(how[request->net]));
     free(text);
+}
+
+/* Options that change nothing on this cluster. */
+static void note_idle(const struct session *session)
+{
+    const struct coll_request *request = session->request;
+    const struct topo *topo = &session->cluster.topo;
+    bool one_host = topo->hosts == 1, one_node = topo_gpus(topo) <= topo_domain(topo);
+    bool outside = false;
+    for (size_t i = 0; i < topo->nfaults; i++)
+        outside |= topo->faults[i].kind == FAULT_TCP || topo->faults[i].kind == FAULT_NICS;
+    const struct {
+        bool given, idle;
+        const char *name, *why;
+    } notes[] = {
+        {request->sharp, one_node, "--sharp", "nothing leaves the NVLink domain or host"},
+        {request->sharp, !one_node && request->coll->id != COLL_ALLREDUCE, "--sharp",
+         "switches reduce for allreduce alone"},
+        {request->alpha_net_s >= 0, one_node, "--alpha-net",
+         "nothing leaves the NVLink domain or host"},
+        {outside, one_host, "a fault of the network", "there is one host"},
+    };
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (notes[i].given && notes[i].idle)
+            out_note(session->report.table, "%s has no effect here: %s", notes[i].name,
+                     notes[i].why);
 }
 
 /* Devices that reach each other over PCIe may be no faster so than through host memory: the last
@@ -414,6 +461,9 @@ static void conclude(struct session *session)
     struct out *out = session->report.table;
     if (session->nccl) out_note(out, "%s", session->nccl);
     if (session->folded) out_note(out, "%s", session->folded);
+    if (session->skipped)
+        out_note(out, "by formula: %s: the engine would run for long; --net full lets it",
+                 session->skipped);
     for (int i = 0; i < NADVICE; i++)
         if (session->advice.texts[i]) out_note(out, "%s", session->advice.texts[i]);
 }
@@ -423,6 +473,7 @@ static int run(struct session *session, struct err *err)
     struct coll_request *request = session->request;
     struct cluster *cluster = &session->cluster;
     describe(session);
+    note_idle(session);
     cluster_start(cluster, request, session->report.table);
     int bad = request->form == FORM_COLLBENCH ? coll_each(request, each_own, session, err)
                                               : coll_each_size(request, each_library, session, err);
@@ -431,9 +482,44 @@ static int run(struct session *session, struct err *err)
     return bad;
 }
 
+/* Each pair of --algo and --proto must be one that the library has there; "all" takes those. */
+static void check_pairs(const struct cluster *cluster, const struct coll_request *request,
+                        struct err *err)
+{
+    for (size_t i = 0; i < request->algos.count; i++) {
+        const char *name = request->algos.items[i];
+        struct lib_args args = cluster->args;
+        struct lib_time time;
+        if (strcmp(name, "all") == 0) continue;
+        while (args.algo < NNCCL_ALGOS && strcasecmp(name, "auto") != 0 &&
+               (args.algo < 0 || strcasecmp(name, nccl_algo_name(args.algo)) != 0))
+            args.algo++;
+        lib_closed(&cluster->topo, &cluster->consts.values, &args, request->coll->id, 1, &time,
+                   err);
+    }
+}
+
+static void check_library(const struct cluster *cluster, const struct coll_request *request,
+                          struct err *err)
+{
+    const struct topo *topo = &cluster->topo;
+    if (topo->scale_up == SCALE_UP_MEMORY)
+        err_add(err, ERR_USAGE,
+                "--as nccl: %s has no accelerators, and NCCL runs on nothing else: --as mpi or "
+                "--as collbench",
+                topo->name);
+    bool ib = topo->fabric == FABRIC_IB || topo->fabric == FABRIC_UNSTATED;
+    if (request->sharp && topo->hosts > 1 && !ib)
+        err_add(err, ERR_USAGE,
+                "--sharp: the switches of InfiniBand alone reduce; the network of %s is %s",
+                topo->name, topo_fabric_name(topo->fabric));
+    check_pairs(cluster, request, err);
+}
+
 int cluster_check(const struct cluster *cluster, const struct coll_request *request,
                   struct err *err)
 {
+    if (request->form == FORM_NCCL && request->coll) check_library(cluster, request, err);
     for (size_t i = 0; i < cluster->topo.nfaults && request->net == NET_CLOSED; i++) {
         const struct fault *fault = &cluster->topo.faults[i];
         if (fault->link)
@@ -461,6 +547,7 @@ int coll_cluster(struct coll_request *request, const struct opts *opts, const ch
     }
     free(session.nccl);
     free(session.folded);
+    free(session.skipped);
     advice_release(&session.advice);
     cluster_close(&session.cluster);
     return bad;

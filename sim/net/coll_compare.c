@@ -57,7 +57,8 @@ static void keep(struct site_column *site, struct cluster_call *call)
     site->sizes[site->count] = (double)r->bytes;
     site->time_us[site->count] = r->time_us;
     site->busbw_GBps[site->count] = r->bytes ? r->busbw_GBps : NAN;
-    site->how[site->count++] = mem_printf("%s%s%s", r->algo, *r->proto ? " " : "", r->proto);
+    site->how[site->count++] = mem_printf("%s%s%s%s", r->algo, *r->proto ? " " : "", r->proto,
+                                          call->skipped ? ", formula" : "");
     site->skipped += call->skipped;
     site->ceiling_GBps = r->ceiling_GBps;
     memcpy(site->limit, call->ceiling.text, sizeof site->limit);

@@ -209,6 +209,7 @@ static void read_version(struct coll_request *request, struct err *err)
                 text);
         return;
     }
+    request->no_nvls = minor < 17;
     request->lib_class = minor <= 18 ? LIB_NCCL_2_18 : minor <= 26 ? LIB_NCCL_2_19 : LIB_NCCL_2_27;
 }
 
@@ -419,6 +420,16 @@ static void check_algos(const struct coll_request *request, struct err *err)
     }
 }
 
+/* NCCL has room for 64 channels, 32 before 2.19. */
+static void check_channels(const struct coll_request *request, struct err *err)
+{
+    uint64_t most = request->lib_class == LIB_NCCL_2_18 ? 32 : 64;
+    if (request->form == FORM_NCCL && request->channels > most)
+        err_add(err, ERR_USAGE, "--channels is %llu; NCCL%s has 1 to %llu",
+                (unsigned long long)request->channels, most < 64 ? " before 2.19" : "",
+                (unsigned long long)most);
+}
+
 /* A library of MPI has formulas alone, our own schedules have none; what the engine sees is not
  * there for a formula. */
 static void check_net(struct coll_request *request, const struct opts *opts, struct err *err)
@@ -449,6 +460,7 @@ int coll_check_form(struct coll_request *request, const struct opts *opts, struc
     check_algos(request, err);
     if (request->form == FORM_NCCL && request->coll && request->coll->empty)
         err_add(err, ERR_USAGE, "NCCL has no %s: --as mpi or --as collbench", request->coll->name);
+    check_channels(request, err);
     check_net(request, opts, err);
     if (request->trace && err->count == 0) check_trace(request, err);
     return err->count > 0 ? -1 : 0;

@@ -52,6 +52,7 @@ struct coll_request {
     enum dtype dtype;
     enum redop redop;
     enum lib_class lib_class;
+    bool no_nvls;            /* a version of before NVLS */
     int proto;               /* enum nccl_proto, -1 */
     uint64_t hosts;          /* --nodes of a cluster; 0: not given */
     uint32_t *nodes, nnodes; /* node groups */

@@ -451,6 +451,8 @@ static void read_library(const struct coll_text *t, struct coll_machine *m)
     a->sharp = coll_text_has(t->algo, "SHARP|CollNet");
     bool ring = strncasecmp(t->algo, "Ring", 4) == 0 && !coll_text_has(t->algo, "NVLS/");
     if (ring || coll_text_has(t->algo, "NVLS off")) a->algo = NCCL_RING;
+    bool reduce = coll_text_has(t->op, "all_reduce|allreduce");
+    if (a->sharp && reduce && topo_gpus(&m->topo) > topo_domain(&m->topo)) a->algo = NCCL_COLLNET;
 }
 
 /* ---- faults ---- */

@@ -257,9 +257,28 @@ static int settle(struct flow *flow, const struct lib_choice *choice, struct way
     return 0;
 }
 
-bool flow_is_quick(struct flow *flow, const struct lib_choice *choice)
+/* Messages that a pipelined schedule sends, times what each costs: where flows meet on links that
+ * many share (PCIe), or wait for all below a switch that reduces, the more flows there are. */
+static double pipelined_work(const struct flow *flow, const struct way_to_run *way, int proto,
+                             size_t count)
 {
-    enum { PIPELINED = 1 << 14, RING = 1 << 26, EXCHANGE = 1 << 15 }; /* messages, about */
+    const struct coll_request *request = flow->request;
+    struct net_args args = coll_net_args(request);
+    double flows = (double)request->nranks * way->ours.channels, passes = 1;
+    pipeline(request, count, proto, way->ours.channels, &args);
+    double chunk = (double)count * (double)dtype_bytes(request->dtype) / way->ours.channels;
+    if (args.slice_bytes) passes = ceil(chunk / (double)args.slice_bytes);
+    enum scale_up inside = flow->topo->scale_up;
+    bool bus =
+        inside == SCALE_UP_PCIE || inside == SCALE_UP_PCIE_HOST || inside == SCALE_UP_NVLINK_PAIRS;
+    bool switched = way->in->algo == NCCL_NVLS_TREE || way->in->algo == NCCL_COLLNET;
+    return 2 * flows * passes * (bus ? 256 * flows : switched ? flows : 1024);
+}
+
+bool flow_is_quick(struct flow *flow, const struct lib_choice *choice, size_t count)
+{
+    enum { PIPELINED = 1 << 14, RING = 1 << 24, EXCHANGE = 1 << 15 }; /* messages, about */
+    const double most_work = 4294967296.;                             /* two seconds or so */
     struct way_to_run way;
     struct err later = ERR_INIT; /* flow_library says it again */
     int bad = settle(flow, choice, &way, &later);
@@ -272,7 +291,9 @@ bool flow_is_quick(struct flow *flow, const struct lib_choice *choice)
     double alike = leaf > 0 && leaf < n ? leaf : (double)topo_domain(flow->topo); /* at best */
     enum coll_id coll = flow->request->coll->id;
     if (coll == COLL_ALLTOALL || coll == COLL_ALLTOALLV) return alike * n <= EXCHANGE;
-    return way.in->pipelined ? n * channels <= PIPELINED : alike * 2 * n * channels <= RING;
+    if (!way.in->pipelined) return alike * 2 * n * channels <= RING;
+    return n * channels <= PIPELINED &&
+           pipelined_work(flow, &way, choice->proto, count) <= most_work;
 }
 
 int flow_library(struct flow *flow, const struct lib_choice *choice, size_t count,

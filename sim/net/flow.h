@@ -42,7 +42,7 @@ bool flow_is_mesh(const struct topo *topo);
 
 /* Whether the run takes seconds at most, as far as can be told before (--net full: it is wanted).
  */
-bool flow_is_quick(struct flow *flow, const struct lib_choice *choice);
+bool flow_is_quick(struct flow *flow, const struct lib_choice *choice, size_t count);
 
 /* A call of `count` elements per block as the library has chosen to run it. 0, or -1 with a
  * sentence: no schedule of ours stands for it (ERR_USAGE), or the run failed. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "net/closed.h"
+#include "net/nccl.h"
 #include "net/net.h"
 #include "net/network.h"
 
@@ -25,6 +26,12 @@ void net_rates(const struct net_consts *c, const struct topo *topo, struct net_r
     double hop = inside_us(c, gen, NCCL_LL), eff = c->link_eff[gen];
     double nvlink_eff = gen == LINK_PCIE || gen == LINK_MEMORY ? c->link_eff[LINK_NVLINK3] : eff;
     bool pcie = gen == LINK_PCIE;
+    double nic_eff = c->nic_eff[topo->fabric];
+    struct site site;
+    struct err quiet = ERR_INIT; /* no network: no NIC is used */
+    if (topo->one_nic_Gbps > 0 && site_of(topo, &site, &quiet) == 0)
+        nic_eff = closed_nic(&site, c, topo->one_nic_Gbps / 8) / (topo->one_nic_Gbps / 8);
+    err_release(&quiet);
     const struct net_rate all[NNET_KINDS] = {
         [NET_PORT] = {1, 0},
         [NET_NVLINK] = {nvlink_eff, ps_of(pcie     ? 0
@@ -34,7 +41,7 @@ void net_rates(const struct net_consts *c, const struct topo *topo, struct net_r
         [NET_PCIE] = {pcie ? eff : .8, ps_of(pcie ? hop / 2 : 0)}, /* copies reach 0.80 to 0.83 */
         [NET_SOCKET] = {.8, 0},
         [NET_MEMORY] = {.8, 0},
-        [NET_NIC] = {c->nic_eff[topo->fabric], ps_of(c->alpha_us[topo->fabric] / 2)},
+        [NET_NIC] = {nic_eff, ps_of(c->alpha_us[topo->fabric] / 2)},
         [NET_FABRIC] = {c->nic_eff[topo->fabric], 0},
     };
     memcpy(rates, all, sizeof all);
@@ -95,10 +102,10 @@ void lib_costs(const struct net_consts *c, const struct topo *topo, const struct
     int p = choice->proto, algo = choice->algo;
     bool nvls = algo == NCCL_NVLS || algo == NCCL_NVLS_TREE;
     double alpha = site.nodes > 1 ? closed_alpha(&site, c, args, bytes) : 0;
-    double link = c->alpha_us[site.fabric] * fmin(c->ring_alpha, 1), own = site.line_GBps;
+    double link = c->alpha_us[site.fabric] * fmin(c->ring_alpha, 1),
+           own = closed_own(&site, c) * 1e9;
     double ring = closed_crowding(&site, c, NCCL_RING, coll); /* the links are that much slower */
     double crowding = closed_crowding(&site, c, algo, coll) / ring;
-    own *= c->link_eff[site.gen] * 1e9;
     *base_us = closed_base(&site, c, algo, p);
     if (nvls) *base_us += closed_nvls_ramp(&site, c, bytes);
     if (algo == NCCL_P2P) {
@@ -115,5 +122,10 @@ void lib_costs(const struct net_consts *c, const struct topo *topo, const struct
         if (algo == NCCL_RING && p == NCCL_LL)
             costs[scope].most_Bps = own * c->ll_most * costs[scope].stretch / channels;
         if (algo == NCCL_TREE) costs[scope].most_Bps = own / ring / 2 / channels; /* up, or down */
+        if (args->channels && inside) { /* of one channel, whoever chose their number */
+            double most = nccl_channel_GBps(site.gen) * 1e9 * costs[scope].stretch;
+            if (!(costs[scope].most_Bps > 0) || most < costs[scope].most_Bps)
+                costs[scope].most_Bps = most;
+        }
     }
 }

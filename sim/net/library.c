@@ -4,6 +4,7 @@
 #include "net/library.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "net/closed.h"
@@ -93,6 +94,45 @@ static void ask_nccl(const struct site *site, const struct lib_args *args, enum 
     if (nccl_choose(site, &ours, coll, bytes, &nccl)) time->choice.channels = nccl.channels;
 }
 
+/* The pairs of algorithm and protocol that there are: "Ring (LL, Simple), Tree (Simple)". */
+static void list_ways(const struct site *site, const struct net_consts *consts,
+                      const struct lib_args *args, enum coll_id coll, char *text, size_t room)
+{
+    struct way ways[NWAYS];
+    struct lib_args any = *args;
+    any.algo = any.proto = -1;
+    unsigned n = closed_ways(site, consts, &any, coll, 1 << 20, ways);
+    size_t length = 0;
+    for (int algo = 0; algo < NNCCL_ALGOS; algo++) {
+        const char *open = " (";
+        for (unsigned i = 0; i < n && length < room; i++) {
+            if (ways[i].algo != algo) continue;
+            bool first = *open == ' ';
+            length += (size_t)snprintf(
+                text + length, room - length, "%s%s%s%s", first && length ? ", " : "",
+                first ? nccl_algo_name(algo) : "", open, nccl_proto_name(ways[i].proto));
+            open = "/";
+        }
+        if (*open == '/' && length < room)
+            length += (size_t)snprintf(text + length, room - length, ")");
+    }
+}
+
+/* One rank has nothing to send: a copy reads its memory and writes it. */
+static void copy_alone(const struct topo *topo, const struct site *site,
+                       const struct net_consts *consts, const struct lib_args *args,
+                       enum coll_id coll, uint64_t bytes, struct lib_time *time)
+{
+    bool cpu = topo->scale_up == SCALE_UP_MEMORY;
+    double GBps = cpu ? topo->host.memory_GBps : topo->accel.memory_GBps;
+    time->choice = time->nccl = choice_of(-1, -1, 0);
+    time->choice.algo_name = "copy";
+    time->wire_us = GBps > 0 ? 2 * (double)bytes / (GBps * 1e3) : 0;
+    time->time_us = time->wire_us;
+    if (args->library != LIBRARY_MPI)
+        time->time_us = closed_launched(site, consts, args, coll, time->wire_us, &time->launch_us);
+}
+
 int lib_closed(const struct topo *topo, const struct net_consts *consts,
                const struct lib_args *args, enum coll_id coll, uint64_t bytes,
                struct lib_time *time, struct err *err)
@@ -100,6 +140,10 @@ int lib_closed(const struct topo *topo, const struct net_consts *consts,
     struct site site;
     if (site_of(topo, &site, err)) return -1;
     *time = (struct lib_time){.limit = ""};
+    if (site.n <= 1) {
+        copy_alone(topo, &site, consts, args, coll, bytes, time);
+        return 0;
+    }
     if (args->library == LIBRARY_MPI) {
         struct way w = closed_mpi(&site, consts, site.gen != LINK_MEMORY, coll, bytes);
         take(time, &w);
@@ -109,10 +153,13 @@ int lib_closed(const struct topo *topo, const struct net_consts *consts,
     struct way ways[NWAYS];
     unsigned n = closed_ways(&site, consts, args, coll, bytes, ways), best = 0;
     if (!n) {
-        return err_add(err, ERR_USAGE, "%s: no way to run %s with algorithm %s and protocol %s",
+        char legal[256] = "";
+        list_ways(&site, consts, args, coll, legal, sizeof legal);
+        return err_add(err, ERR_USAGE,
+                       "%s: no way to run %s with --algo %s and --proto %s; there are %s",
                        topo->name ? topo->name : "topology", coll_get(coll)->name,
-                       args->algo < 0 ? "of choice" : nccl_algo_name(args->algo),
-                       args->proto < 0 ? "of choice" : nccl_proto_name(args->proto));
+                       args->algo < 0 ? "auto" : nccl_algo_name(args->algo),
+                       args->proto < 0 ? "of choice" : nccl_proto_name(args->proto), legal);
     }
     for (unsigned i = 1; i < n; i++) {
         if (sum(&ways[i]) < sum(&ways[best])) best = i;

@@ -39,6 +39,7 @@ struct lib_args {
     int algo, proto;   /* enum nccl_algo, nccl_proto; -1: as the library chooses */
     uint32_t channels; /* 0: as the library chooses */
     bool sharp;        /* reduction in the network's switches is set up */
+    bool no_nvls;      /* a version of before NVLS */
     bool no_pxn;       /* sends leave by the sender's own NIC, each for itself */
     double launch_us;  /* the user's floor; < 0: the constants' */
     double alpha_us;   /* the user's latency of a hop between hosts; < 0: the constants' */
@@ -64,7 +65,8 @@ struct lib_time {
 };
 
 /* Time of one call of `bytes` (size column of nccl-tests) on all accelerators of the topology, in
- * closed form. `root` is not an input: no formula depends on it. 0, or -1 with a sentence
+ * closed form. One accelerator alone copies from its buffer to the other, out of place. `root` is
+ * not an input: no formula depends on it. 0, or -1 with a sentence
  * (ERR_USAGE): an algorithm that the operation has not, a NIC rate of 0. */
 int lib_closed(const struct topo *topo, const struct net_consts *consts,
                const struct lib_args *args, enum coll_id coll, uint64_t bytes,

@@ -169,13 +169,18 @@ static double time_of(const struct ask *a, int algo, int proto)
     }
 }
 
+double nccl_channel_GBps(enum link_gen gen)
+{
+    return gens[gen].tree_simple[0];
+}
+
 /* Whether NCCL would consider the pair there. */
 static bool offered(const struct ask *a, const struct lib_args *args, int algo, int proto)
 {
     const struct site *s = a->s;
     bool gather = a->coll == COLL_ALLGATHER || a->coll == COLL_REDUCE_SCATTER;
     bool rooted = a->coll == COLL_BROADCAST || a->coll == COLL_REDUCE;
-    bool nvls = reduces_all(a) && closed_has_nvls(s), simple = proto == NCCL_SIMPLE;
+    bool nvls = reduces_all(a) && closed_may_nvls(s, args), simple = proto == NCCL_SIMPLE;
     bool ll128 = s->gen != LINK_PCIE && s->gen != LINK_XGMI && s->gen != LINK_MEMORY;
     bool newer = args->lib_class >= LIB_NCCL_2_19; /* NVLS and PAT came with 2.17 to 2.24 */
     switch (algo) {
@@ -222,7 +227,6 @@ bool nccl_choose(const struct site *s, const struct lib_args *args, enum coll_id
             if (args->proto >= 0 && args->proto != proto) continue;
             if (!offered(&a, args, algo, proto)) continue;
             double us = time_of(&a, algo, proto);
-            if (algo == NCCL_COLLNET) us = 0; /* set up on purpose: it is taken */
             if (us < choice->time_us) *choice = (struct nccl_choice){algo, proto, 0, us};
         }
     }

@@ -16,3 +16,7 @@ struct nccl_choice {
  * algorithm that the operation has not. RCCL is taken as NCCL. */
 bool nccl_choose(const struct site *site, const struct lib_args *args, enum coll_id coll,
                  uint64_t bytes, struct nccl_choice *choice);
+
+/* What one channel carries inside a node at most, GB/s, whatever the links: NCCL's figure for a
+ * generation of accelerators. */
+double nccl_channel_GBps(enum link_gen gen);

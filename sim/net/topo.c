@@ -289,6 +289,12 @@ int topo_read(struct topo *topo, const struct accel_table *table, const char *na
     topo->path = path;
     topo->doc = doc;
     int result = doc_read(doc, path, err);
+    size_t length = strlen(path);
+    if (result && (length < 5 || strcmp(path + length - 5, ".json") != 0))
+        err_add(err, ERR_USAGE,
+                "%s: commsim topo convert %s reads what is no JSON: a network file of ASTRA-sim "
+                "becomes a topology, a table of nvidia-smi or the XML of NCCL the machine of one",
+                name, path);
     if (result == 0) result = topo_parse(topo, doc, table, err);
     if (result == 0) result = resize(topo, copies, hosts, gpus, err);
     if (result == 0) result = topo_check_dims(topo, err);
