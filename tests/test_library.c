@@ -271,8 +271,8 @@ Test(library, constants)
         unlink(path);
         free(path);
     }
-    for (size_t i = 0; i < consts.nrows; i++) {
-        cr_assert(*consts.rows[i].source, "%s has no source", consts.rows[i].name);
+    for (size_t i = 0; i < consts.list.nrows; i++) {
+        cr_assert(*consts.list.rows[i].source, "%s has no source", consts.list.rows[i].name);
     }
 }
 

@@ -202,8 +202,8 @@ Test(bars, shipped_constants)
     struct err err = ERR_INIT;
     cr_assert_eq(const_read(&constants, NULL, &err), 0, "%s", err.text);
     size_t fitted = 0;
-    for (size_t i = 0; i < constants.nrows; i++)
-        fitted += constants.rows[i].fitted;
+    for (size_t i = 0; i < constants.list.nrows; i++)
+        fitted += constants.list.rows[i].fitted;
     cr_assert(fitted <= 120, "%zu constants are fitted", fitted);
     struct rows rows = all_rows();
     struct prediction *p = score_predict(&rows, &constants.values);
@@ -385,10 +385,10 @@ Test(constants, round_trip_and_faults)
     cr_assert_eq(const_read(&a, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(const_write(&a, &a.values, path, &err), 0, "%s", err.text);
     cr_assert_eq(const_read(&b, path, &err), 0, "%s", err.text);
-    for (size_t i = 0; i < a.nrows; i++) {
-        cr_assert_float_eq(a.rows[i].value, b.rows[i].value, 1e-4 * a.rows[i].value);
-        cr_assert_str_eq(a.rows[i].source, b.rows[i].source);
-        cr_assert(*a.rows[i].source, "%s has no source", a.rows[i].name);
+    for (size_t i = 0; i < a.list.nrows; i++) {
+        cr_assert_float_eq(a.list.rows[i].value, b.list.rows[i].value, 1e-4 * a.list.rows[i].value);
+        cr_assert_str_eq(a.list.rows[i].source, b.list.rows[i].source);
+        cr_assert(*a.list.rows[i].source, "%s has no source", a.list.rows[i].name);
     }
     const_release(&b);
     write_text(path, "name,key,value,unit,source,fitted,prior,sigma,low,high\n"
@@ -416,8 +416,8 @@ Test(fit, finds_what_made_the_data)
         points[n++] = (struct fit_point){&rows.rows[i].job, t, 1};
     }
     double truth = table.values.gemm_eff[DEV_A100];
-    for (size_t i = 0; i < table.nrows; i++) {
-        struct const_row *row = &table.rows[i];
+    for (size_t i = 0; i < table.list.nrows; i++) {
+        struct const_row *row = &table.list.rows[i];
         row->prior = row->value;
         if (row->offset == offsetof(struct constants, gemm_eff) + DEV_A100 * sizeof(double)) {
             row->value = .8 * truth;

@@ -31,7 +31,7 @@ struct problem {
 
 static const struct coll_given nothing = {-1, -1};
 
-static double value_of(const struct net_const_row *row, double t)
+static double value_of(const struct const_row *row, double t)
 {
     return fmin(fmax(row->prior * exp(row->sigma * t), row->low), row->high);
 }
@@ -51,8 +51,8 @@ static double residual(const struct problem *p, size_t i)
 static void set_unknowns(const gsl_vector *x, const struct problem *p)
 {
     for (size_t k = 0; k < p->nunknowns; k++) {
-        const struct net_const_row *row = &p->table->rows[p->row_of[k]];
-        *net_const_slot(&p->table->values, row) = value_of(row, gsl_vector_get(x, k));
+        const struct const_row *row = &p->table->list.rows[p->row_of[k]];
+        *consts_slot(&p->table->values, row) = value_of(row, gsl_vector_get(x, k));
     }
 }
 
@@ -79,8 +79,8 @@ static int jacobian(const gsl_vector *x, void *params, gsl_matrix *j)
     }
     gsl_matrix_set_zero(j);
     for (size_t k = 0; k < p->nunknowns; k++) {
-        const struct net_const_row *row = &p->table->rows[p->row_of[k]];
-        double *slot = net_const_slot(&p->table->values, row), kept = *slot;
+        const struct const_row *row = &p->table->list.rows[p->row_of[k]];
+        double *slot = consts_slot(&p->table->values, row), kept = *slot;
         double d = h;
         *slot = value_of(row, gsl_vector_get(x, k) + d);
         if (*slot == kept) { /* at its upper bound: look down */
@@ -175,9 +175,9 @@ int coll_fit(struct net_const_table *table, const struct coll_rows *rows, const 
 {
     struct problem p = {.table = table};
     struct coll_fit_report r = {0};
-    p.row_of = mem_calloc(table->nrows, sizeof *p.row_of);
-    for (size_t i = 0; i < table->nrows; i++) {
-        if (table->rows[i].fitted) p.row_of[p.nunknowns++] = i;
+    p.row_of = mem_calloc(table->list.nrows, sizeof *p.row_of);
+    for (size_t i = 0; i < table->list.nrows; i++) {
+        if (table->list.rows[i].fitted) p.row_of[p.nunknowns++] = i;
     }
     collect(&p, rows, without);
     p.plain = mem_calloc(p.npoints + 1, sizeof *p.plain);
@@ -187,8 +187,8 @@ int coll_fit(struct net_const_table *table, const struct coll_rows *rows, const 
                       p.npoints, p.nunknowns);
     }
     if (!bad) bad = solve(&p, max_iterations, &r, err);
-    for (size_t i = 0; i < table->nrows && !bad; i++) {
-        table->rows[i].value = *net_const_slot(&table->values, &table->rows[i]);
+    for (size_t i = 0; i < table->list.nrows && !bad; i++) {
+        table->list.rows[i].value = *consts_slot(&table->values, &table->list.rows[i]);
     }
     r.rows = p.npoints;
     r.constants = p.nunknowns;
@@ -210,15 +210,15 @@ struct coll_prediction *coll_leave_out(const struct net_const_table *table,
         if (done[i] || !coll_row_counts(&rows->rows[i])) continue;
         const char *machine = rows->rows[i].machine;
         struct net_const_table refit = *table; /* rows' texts are shared, values are not changed */
-        refit.rows = mem_calloc(table->nrows, sizeof *refit.rows);
-        memcpy(refit.rows, table->rows, table->nrows * sizeof *refit.rows);
+        refit.list.rows = mem_calloc(table->list.nrows, sizeof *refit.list.rows);
+        memcpy(refit.list.rows, table->list.rows, table->list.nrows * sizeof *refit.list.rows);
         bad = coll_fit(&refit, rows, machine, max_iterations, NULL, err);
         for (size_t j = i; j < rows->nrows && !bad; j++) {
             if (strcmp(rows->rows[j].machine, machine) != 0) continue;
             done[j] = true;
             all[j] = coll_predict_row(&rows->rows[j], &refit.values, given);
         }
-        free(refit.rows);
+        free(refit.list.rows);
     }
     free(done);
     if (!bad) return all;

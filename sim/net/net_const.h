@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/consts.h"
 #include "base/err.h"
 #include "net/topo.h"
 
@@ -76,17 +77,8 @@ struct net_consts {
     double mpi_socket_us, mpi_socket_GBps; /* a message, a process, where sockets carry it */
 };
 
-/* One row of the table. */
-struct net_const_row {
-    char *name, *key, *unit, *source;      /* key: generation, network, protocol, ... or "" */
-    double value, prior, sigma, low, high; /* sigma: of ln(value), the width of the prior */
-    bool fitted;
-    size_t offset; /* of the double in struct net_consts */
-};
-
 struct net_const_table {
-    struct net_const_row *rows;
-    size_t nrows;
+    struct const_rows list;
     struct net_consts values;
 };
 
@@ -94,9 +86,6 @@ struct net_const_table {
  * exactly one row; each fault is a sentence with its line. Returns 0 or -1. */
 int net_const_read(struct net_const_table *table, const char *path, struct err *err);
 void net_const_release(struct net_const_table *table);
-
-/* The value of a row inside `values`. */
-double *net_const_slot(struct net_consts *values, const struct net_const_row *row);
 
 /* Writes the table with the values of `values`. Returns 0, or -1 with a sentence. */
 int net_const_write(const struct net_const_table *table, const struct net_consts *values,

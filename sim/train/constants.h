@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/consts.h"
 #include "base/err.h"
 #include "train/job.h"
 
@@ -49,17 +50,8 @@ struct constants {
     double mem_act, mem_base_GB, reserved_factor, reserved_GB, smi_factor, smi_GB;
 };
 
-/* One row of the table. */
-struct const_row {
-    char *name, *key, *unit, *source;      /* key: device class, framework class, ... or "" */
-    double value, prior, sigma, low, high; /* sigma: of ln(value), the width of the prior */
-    bool fitted;
-    size_t offset; /* of the double in struct constants */
-};
-
 struct const_table {
-    struct const_row *rows;
-    size_t nrows;
+    struct const_rows list;
     struct constants values;
 };
 
@@ -67,9 +59,6 @@ struct const_table {
  * exactly one row; each fault is a sentence with its line. Returns 0 or -1. */
 int const_read(struct const_table *table, const char *path, struct err *err);
 void const_release(struct const_table *table);
-
-/* The value of row i inside `values`. */
-double *const_slot(struct constants *values, const struct const_row *row);
 
 /* Writes the table with the values of `values`. Returns 0, or -1 with a sentence. */
 int const_write(const struct const_table *table, const struct constants *values, const char *path,

@@ -42,8 +42,8 @@ static double residual(const struct problem *p, size_t i)
 static void set_unknowns(const gsl_vector *x, const struct problem *p)
 {
     for (size_t k = 0; k < p->nunknowns; k++) {
-        const struct const_row *row = &p->table->rows[p->row_of[k]];
-        *const_slot(&p->table->values, row) = value_of(row, gsl_vector_get(x, k));
+        const struct const_row *row = &p->table->list.rows[p->row_of[k]];
+        *consts_slot(&p->table->values, row) = value_of(row, gsl_vector_get(x, k));
     }
 }
 
@@ -70,8 +70,8 @@ static int jacobian(const gsl_vector *x, void *params, gsl_matrix *j)
     }
     gsl_matrix_set_zero(j);
     for (size_t k = 0; k < p->nunknowns; k++) {
-        const struct const_row *row = &p->table->rows[p->row_of[k]];
-        double *slot = const_slot(&p->table->values, row), kept = *slot;
+        const struct const_row *row = &p->table->list.rows[p->row_of[k]];
+        double *slot = consts_slot(&p->table->values, row), kept = *slot;
         double d = h;
         *slot = value_of(row, gsl_vector_get(x, k) + d);
         if (*slot == kept) { /* at its upper bound: look down */
@@ -101,7 +101,7 @@ static double cost_of(gsl_multifit_nlinear_workspace *w)
 static void start(const struct problem *p, bool from_prior, gsl_vector *x)
 {
     for (size_t k = 0; k < p->nunknowns; k++) {
-        const struct const_row *row = &p->table->rows[p->row_of[k]];
+        const struct const_row *row = &p->table->list.rows[p->row_of[k]];
         double t = log(row->value / row->prior) / row->sigma;
         gsl_vector_set(x, k, from_prior ? 0 : t);
     }
@@ -109,8 +109,8 @@ static void start(const struct problem *p, bool from_prior, gsl_vector *x)
 
 static void keep_values(struct const_table *table)
 {
-    for (size_t i = 0; i < table->nrows; i++) {
-        table->rows[i].value = *const_slot(&table->values, &table->rows[i]);
+    for (size_t i = 0; i < table->list.nrows; i++) {
+        table->list.rows[i].value = *consts_slot(&table->values, &table->list.rows[i]);
     }
 }
 
@@ -119,10 +119,10 @@ int fit_constants(struct const_table *table, const struct fit_point *points, siz
                   struct err *err)
 {
     struct problem p = {.table = table, .points = points, .npoints = npoints};
-    p.row_of = mem_calloc(table->nrows, sizeof *p.row_of);
+    p.row_of = mem_calloc(table->list.nrows, sizeof *p.row_of);
     p.plain = mem_calloc(npoints, sizeof *p.plain);
-    for (size_t i = 0; i < table->nrows; i++) {
-        if (table->rows[i].fitted) p.row_of[p.nunknowns++] = i;
+    for (size_t i = 0; i < table->list.nrows; i++) {
+        if (table->list.rows[i].fitted) p.row_of[p.nunknowns++] = i;
     }
     gsl_set_error_handler_off();
     gsl_multifit_nlinear_fdf fdf = {

@@ -78,12 +78,12 @@ static void list_network(struct out *out, struct err *err)
     struct net_const_table table;
     if (net_const_read(&table, NULL, err)) return;
     size_t fitted = 0;
-    for (size_t i = 0; i < table.nrows; i++)
-        fitted += table.rows[i].fitted;
+    for (size_t i = 0; i < table.list.nrows; i++)
+        fitted += table.list.rows[i].fitted;
     out_note(out, "then %zu constants of networks and libraries, %zu of them fitted to collectives",
-             table.nrows, fitted);
-    for (size_t i = 0; i < table.nrows; i++) {
-        const struct net_const_row *row = &table.rows[i];
+             table.list.nrows, fitted);
+    for (size_t i = 0; i < table.list.nrows; i++) {
+        const struct const_row *row = &table.list.rows[i];
         struct out_cell cells[] = {
             out_text(row->name),    out_text(row->key),    out_double(row->value),
             out_text(row->unit),    out_bool(row->fitted), out_double(row->prior),
@@ -100,16 +100,16 @@ static void list_constants(const struct request *q, struct err *err)
     size_t n = sizeof constant_columns / sizeof *constant_columns;
     size_t fitted = 0, set = 0;
     struct out *out = open_out(q, constant_columns, n, err);
-    for (size_t i = 0; i < table.nrows; i++) {
-        fitted += table.rows[i].fitted;
-        set += strncmp(table.rows[i].source, "set on", 6) == 0;
+    for (size_t i = 0; i < table.list.nrows; i++) {
+        fitted += table.list.rows[i].fitted;
+        set += strncmp(table.list.rows[i].source, "set on", 6) == 0;
     }
     out_note(out,
              "%zu constants, %zu of them fitted to step times, %zu set by hand on memory columns; "
              "sigma is the width of the prior of ln(value)",
-             table.nrows, fitted, set);
-    for (size_t i = 0; i < table.nrows && !err->count; i++) {
-        const struct const_row *row = &table.rows[i];
+             table.list.nrows, fitted, set);
+    for (size_t i = 0; i < table.list.nrows && !err->count; i++) {
+        const struct const_row *row = &table.list.rows[i];
         struct out_cell cells[] = {
             out_text(row->name),    out_text(row->key),    out_double(row->value),
             out_text(row->unit),    out_bool(row->fitted), out_double(row->prior),

@@ -259,8 +259,8 @@ static void print_facts(struct out *out, const struct rows *rows, const struct p
     size_t right = c.fits_right + c.oom_right, all = right + c.fits_wrong + c.oom_wrong, fitted = 0;
     size_t most = c.fits_right + c.fits_wrong;
     if (most < c.oom_right + c.oom_wrong) most = c.oom_right + c.oom_wrong;
-    for (size_t i = 0; i < table->nrows; i++)
-        fitted += table->rows[i].fitted;
+    for (size_t i = 0; i < table->list.nrows; i++)
+        fitted += table->list.rows[i].fitted;
     if (pairs.n) {
         out_note(out,
                  "same-job pairs that differ by more than 5 %%: %zu of %zu ordered rightly, %.0f %%"
@@ -275,7 +275,7 @@ static void print_facts(struct out *out, const struct rows *rows, const struct p
                  right, all, 100. * (double)right / (double)all, 100. * (double)most / (double)all,
                  c.fits_right, c.fits_wrong, c.oom_right, c.oom_wrong);
     }
-    out_note(out, "%zu constants fitted of %zu (bar 120)", fitted, table->nrows);
+    out_note(out, "%zu constants fitted of %zu (bar 120)", fitted, table->list.nrows);
     out_note(out, "%zu flag words, %zu that no pattern knows, of %zu kinds", rows->nwords,
              rows->nunmatched, rows->nunmatched_kinds);
     for (size_t i = 0; i < rows->nunmatched_kinds && list_words; i++) {
