@@ -423,7 +423,7 @@ Test(fit, finds_what_made_the_data)
             row->value = .8 * truth;
         }
     }
-    struct fit_report report;
+    struct solve_report report;
     int bad = fit_constants(&table, points, n, false, 30, &report, &err);
     if (bad && strstr(err.text, "no solver")) cr_skip_test("%s", err.text);
     cr_assert_eq(bad, 0, "%s", err.text);

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "net/solve.h"
 #include "train/constants.h"
 
 struct fit_point {
@@ -14,14 +15,9 @@ struct fit_point {
     double weight;     /* of its squared residual, > 0 */
 };
 
-struct fit_report {
-    size_t iterations;
-    double cost_before, cost_after; /* half the sum of squares, priors included */
-};
-
 /* Changes table->values (and the rows' values) of the fitted rows; other rows keep theirs. Starts
  * from the priors if `from_prior`, else from the present values. Returns 0, or -1 (ERR_FAILED) if
  * the solver gives up, or if there is no solver in this build. `report` may be NULL. */
 int fit_constants(struct const_table *table, const struct fit_point *points, size_t npoints,
-                  bool from_prior, size_t max_iterations, struct fit_report *report,
+                  bool from_prior, size_t max_iterations, struct solve_report *report,
                   struct err *err);

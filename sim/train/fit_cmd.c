@@ -170,7 +170,7 @@ static bool fitted_row(const struct row *row, const void *arg)
 }
 
 static void print_fit(struct out *out, const struct rows *rows, const struct constants *values,
-                      const char *name, size_t only, const struct fit_report *r, struct score *s)
+                      const char *name, size_t only, const struct solve_report *r, struct score *s)
 {
     struct prediction *p = score_predict(rows, values);
     *s = score_group(rows, p, fitted_row, &only, true);
@@ -224,7 +224,7 @@ static int leave_one_out(const struct request *q, const struct rows *rows, struc
         struct const_table table;
         if (const_read(&table, q->constants, err)) break;
         struct fit_point *points = points_of(rows, k, &count);
-        struct fit_report r = {0};
+        struct solve_report r = {0};
         if (fit_constants(&table, points, count, true, q->iterations, &r, err) == 0) {
             char *name = mem_printf("without %s", csv_cell(&rows->published, k, "pattern"));
             print_fit(out, rows, &table.values, name, k, &r, &scores[n++]);
@@ -246,7 +246,7 @@ static void fit_tables(const struct request *q, const struct rows *rows, struct 
     size_t n = sizeof fit_columns / sizeof *fit_columns, count;
     struct out *out = open_out(q, fit_columns, n, err);
     struct fit_point *points = points_of(rows, SIZE_MAX, &count);
-    struct fit_report r = {0};
+    struct solve_report r = {0};
     struct score s;
     if (!err->count && !count) {
         err_add(err, ERR_FAILED,
