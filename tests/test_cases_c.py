@@ -276,6 +276,22 @@ class AllToAll(Case):
             self.assertEqual(sum(int(m["bytes_B"]) for m in sent if int(m["dst"]) >= 8),
                              crosses * 2**20)
 
+    def test_c22_zero3_bytes(self):
+        """Qwen2-1.5B in 16 bit over 4 GPUs: a rank sends 3/4 of 2N bytes for each of two gathers and
+        a scatter: 6.9 GB."""
+        whole = 2 * 1543714304
+        sent = 0
+        for operation in ("allgather", "allgather", "reduce_scatter"):
+            log = os.path.join(self.folder.name, f"zero3-{operation}-{sent}.csv")
+            self.run_it(f"{operation} --topo dgx-a100 --gpus 4 --as collbench --algo ring -d half "
+                        f"--size {whole} --log {log}")
+            with open(log, encoding="utf-8") as file:
+                bytes_of = [int(m["bytes_B"]) for m in csv.DictReader(file)
+                            if m["src"] == "0" and m["dst"] != "0" and m["in_place"] == "false"]
+            self.assertEqual(sum(bytes_of), whole * 3 // 4)
+            sent += sum(bytes_of)
+        self.near(sent / 1e9, 6.9, 0.01)
+
     def test_c19_what_is_good(self):
         """(n-1)/(n-M) of a GPU's NIC; the sentence says what a node sends out."""
         for hosts, ratio in ((2, 1.875), (6, 47 / 40)):
