@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tests of base/: what a user types (units, options), what he reads (output), and the tools that
- * must give the same answer on every run (random numbers, heap). */
+ * must give the same answer on every run (random numbers). */
 #include <criterion/criterion.h>
 
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/heap.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/out.h"
@@ -1069,39 +1068,4 @@ Test(rng, below_is_even_and_unit_is_in_range)
     cr_expect_float_eq(sum / 70000, 0.5, 0.005);
     cr_expect_eq(rng_below(&rng, 1), 0);
     cr_expect_leq(rng_below(&rng, UINT64_MAX), UINT64_MAX - 1);
-}
-
-/* ---- heap ---- */
-
-Test(heap, order_is_by_key_then_by_arrival)
-{
-    struct rng rng;
-    rng_init(&rng, 42);
-    struct heap heap = {0};
-    struct heap_item item, last = {0};
-    uint64_t in = 0, out = 0;
-    cr_assert_null(heap_peek(&heap));
-    cr_assert_not(heap_pop(&heap, &item));
-    for (int round = 0; round < 200; round++) {
-        last = (struct heap_item){0};
-        for (uint64_t n = rng_below(&rng, 50); n; n--)
-            heap_push_u64(&heap, rng_below(&rng, 8), in++);
-        for (uint64_t n = rng_below(&rng, round == 199 ? 1 : 40); n && heap.count; n--) {
-            uint64_t first = heap_peek(&heap)->sequence;
-            cr_assert(heap_pop(&heap, &item));
-            cr_assert_eq(item.sequence, first);
-            cr_assert_eq(item.payload.u64, item.sequence);
-            cr_assert(item.key > last.key ||
-                      (item.key == last.key && item.sequence >= last.sequence));
-            last = item;
-            out++;
-        }
-    }
-    for (last = (struct heap_item){0}; heap_pop(&heap, &item); last = item, out++)
-        cr_assert(item.key > last.key || (item.key == last.key && item.sequence >= last.sequence));
-    cr_assert_eq(in, out);
-    heap_push(&heap, UINT64_MAX, &heap);
-    cr_assert_eq(heap_peek(&heap)->payload.ptr, &heap);
-    heap_release(&heap);
-    cr_assert_eq(heap.count, 0);
 }
