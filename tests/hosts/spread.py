@@ -42,6 +42,8 @@ def words_of(operation, transport, turn):
     words = [operation, "--transport", name, "--iters", "2", "--warmup_iters", "1"]
     if provider:
         words += ["--provider", {"tcp": "tcp;ofi_rxm"}.get(provider, provider)]
+    if provider != "shm":  # which knows no interfaces
+        words += ["--iface", "eth0"]
     if operation == "barrier":
         return words
     words += ["--algo", "all", "--datatype", TYPES[turn % len(TYPES)], *SIZES]
@@ -54,7 +56,7 @@ def run(options, hosts, counts, words):
     """(rows, wrong elements); RuntimeError if the run failed."""
     places = [f"{address}:{count}" for address, count in zip(hosts.addresses, counts)]
     command = [options.program, *words, "--hosts", ",".join(places), "--rsh", netns.RSH,
-               "--iface", "eth0", "--json", "-"]
+               "--json", "-"]
     try:
         done = hosts.run(0, command, capture_output=True, text=True, check=False,
                          timeout=PATIENCE_S)
