@@ -567,6 +567,11 @@ bool host_linked(const struct host *host, uint32_t a, uint32_t b)
     return peer_link(host, a, b) != GRAPH_NONE || by_switch(host, a, b);
 }
 
+bool host_has_peers(const struct host *host, uint32_t gpu)
+{
+    return host->first[gpu + 1] > host->first[gpu] || host->out[gpu] != GRAPH_NONE;
+}
+
 /* The two links over the best accelerator between; false if there is none. */
 static bool over_neighbour(const struct host *host, uint32_t from, uint32_t to, uint32_t pair[2])
 {

@@ -64,6 +64,8 @@ uint32_t host_from_nic(const struct host *host, uint32_t nic, uint32_t gpu, uint
 enum graph_near host_near(const struct host *host, uint32_t gpu, uint32_t nic);
 /* Whether there is a direct link or a switch of NVLinks between two accelerators. */
 bool host_linked(const struct host *host, uint32_t a, uint32_t b);
+/* .. from one to any other. */
+bool host_has_peers(const struct host *host, uint32_t gpu);
 
 /* "gpu2 nvlink out", "gpu0 xgmi to gpu3", "numa0 memory". Freed by the caller. */
 char *host_link_name(const struct host *host, uint32_t link);

@@ -721,12 +721,13 @@ static uint32_t rebase(const struct network *network, uint32_t host, uint32_t ho
 }
 
 /* The accelerator that hands a message on to the NIC, or takes it from there: another one when it
- * is beside the NIC and reached by NVLink, and this one's own way is beyond the host bridge. */
+ * is beside the NIC and reached by NVLink, and this one's own way is beyond the host bridge. A ring
+ * always goes by the one beside, unless all it has is its PCIe link: that carries the ring too. */
 static uint32_t relay(const struct network *network, struct end end, uint32_t nic)
 {
     const struct host *host = &network->host;
     uint32_t beside = use_of(network, end.host)->beside[nic];
-    if (network->policy == NET_RING) return beside;
+    if (network->policy == NET_RING) return host_has_peers(host, beside) ? beside : end.gpu;
     bool far = host_near(host, end.gpu, nic) > GRAPH_PXB;
     bool can = host->nic_passes == 0 && host_near(host, beside, nic) <= GRAPH_PXB &&
                host_linked(host, end.gpu, beside);

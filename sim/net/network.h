@@ -63,7 +63,7 @@ struct network *network_switch(uint32_t nranks, double beta_Bps, ps_t alpha_ps);
  *               both ends, and by the GPU beside it, not by that of the rank: in NCCL's rings and
  * trees each channel enters and leaves a host at another GPU. The schedule has one order for all
  * channels; this puts the border of channel c where NCCL has it, and loads no other GPU's NVLink
- * for it */
+ * for it. Without NVLink or xGMI it is by the rank itself, at the border of the one order */
 enum net_policy { NET_OWN, NET_PXN, NET_RING };
 
 /* The cluster, with its faults. Ranks are its accelerators in order, or with `order` (topo_gpus
