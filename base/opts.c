@@ -94,6 +94,19 @@ static int read_uint(const struct opts_row *row, const char *option, const char 
     return units_read_uint(option, text, row->min, row->max ? row->max : UINT64_MAX, field, err);
 }
 
+static int read_count(const struct opts_row *row, const char *option, const char *text, void *field,
+                      struct err *err)
+{
+    uint64_t count, max = row->max ? row->max : UINT64_MAX;
+    if (units_read_size(option, text, &count, err)) return -1;
+    if (count < row->min || count > max)
+        return err_add(err, ERR_USAGE, "%s: \"%s\" is out of range; accepted: %llu to %llu %s",
+                       option, text, (unsigned long long)row->min, (unsigned long long)max,
+                       row->arg);
+    *(uint64_t *)field = count;
+    return 0;
+}
+
 static int read_size(const struct opts_row *row, const char *option, const char *text, void *field,
                      struct err *err)
 {
@@ -138,6 +151,13 @@ static int read_fraction(const struct opts_row *row, const char *option, const c
 {
     (void)row;
     return units_read_fraction(option, text, field, err);
+}
+
+static int read_share(const struct opts_row *row, const char *option, const char *text, void *field,
+                      struct err *err)
+{
+    (void)row;
+    return units_read_share(option, text, field, err);
 }
 
 static int read_string(const struct opts_row *row, const char *option, const char *text,
@@ -229,7 +249,8 @@ static reader *const READERS[] = {
     [OPTS_DOUBLE] = read_double,     [OPTS_STRING] = read_string,
     [OPTS_FRACTION] = read_fraction, [OPTS_BANDWIDTH] = read_bandwidth,
     [OPTS_CHOICE] = read_choice,     [OPTS_LIST] = read_list,
-    [OPTS_MORE] = read_more,
+    [OPTS_MORE] = read_more,         [OPTS_COUNT] = read_count,
+    [OPTS_SHARE] = read_share,
 };
 
 /* ---- the command line ---- */

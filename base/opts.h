@@ -15,11 +15,13 @@ enum opts_type {
     OPTS_FLAG,      /*    bool                    nothing: naming it sets it to true */
     OPTS_UINT,      /*    uint64_t                a whole number in min..max */
     OPTS_SIZE,      /*    uint64_t, bytes         a size in min..max bytes: 1G, 1.5K */
+    OPTS_COUNT,     /*    uint64_t                a number in min..max: 8192 or 8K */
     OPTS_TIME_PS,   /*    uint64_t, picoseconds   a time: 2.5us */
     OPTS_TIME_S,    /*    double, seconds         a time: 2.5us */
     OPTS_BANDWIDTH, /*    double, bytes/s         a bandwidth: 50GB/s, 400Gb/s */
     OPTS_DOUBLE,    /*    double                  a finite number */
     OPTS_FRACTION,  /*    double                  a share between 0 and 1: 5%, 0.05 */
+    OPTS_SHARE,     /*    double                  the same, 0 and 1 included */
     OPTS_STRING,    /*    const char *            any text, borrowed from argv */
     OPTS_CHOICE,    /*    unsigned                one of `choices`: its index */
     OPTS_LIST,      /*    struct opts_list        texts by commas, each of `choices` if given */
@@ -41,7 +43,7 @@ struct opts_row {
     const char *arg;     /* word for the value in --help; NULL for a flag */
     const char *help;    /* one or two lines' worth of text, wrapped by --help */
     const char *section; /* heading in --help; NULL continues the one above */
-    uint64_t min, max;   /* UINT, SIZE; max 0 means no upper bound */
+    uint64_t min, max;   /* UINT, SIZE, COUNT; max 0 means no upper bound */
     bool plain_seconds;  /* TIME: a number without unit is seconds */
     const char *const *choices; /* CHOICE, LIST: valid texts, ended by NULL */
 };

@@ -29,6 +29,7 @@ struct sink {
     FILE *file;
     const char *name; /* "stdout", or the path */
     bool begun;       /* headings are written */
+    bool any;         /* rows of an earlier table are written */
     bool regular;     /* a file whose end can be overwritten */
     bool created;     /* it was not there before */
     int error;        /* errno of the first fault in writing, 0: none */
@@ -41,11 +42,12 @@ struct out {
     size_t ncolumns;
     struct sink *sinks;
     size_t nsinks, cap;
-    size_t nrows;
-    bool started;  /* what files held before is gone */
-    bool refused;  /* a place cannot be had: nothing is written */
-    bool summed;   /* see out_summary */
-    bool imitates; /* see out_imitate */
+    size_t nrows;      /* of all tables */
+    size_t table_rows; /* of the one that rows go to now */
+    bool started;      /* what files held before is gone */
+    bool refused;      /* a place cannot be had: nothing is written */
+    bool summed;       /* see out_summary */
+    bool imitates;     /* see out_imitate */
     json_t *meta, *summary, *notes;
     char **keys; /* by column: its name in CSV and JSON */
 };
@@ -322,10 +324,20 @@ static char *pick_unit(const struct out_column *column)
     return column->unit ? mem_printf("(%s)", column->unit) : mem_strdup("");
 }
 
+/* Whether text has anything of the table. */
+static bool shown(const struct out *out)
+{
+    for (size_t i = 0; i < out->ncolumns; i++) {
+        if (out->columns[i].width) return true;
+    }
+    return false;
+}
+
 static void begin_text(const struct out *out, struct sink *sink)
 {
     bool groups = false, units = false;
-    if (out->imitates) return;
+    if (out->imitates || !shown(out)) return;
+    if (sink->any) fputc('\n', sink->file);
     for (size_t i = 0; i < out->ncolumns; i++) {
         groups |= out->columns[i].width && out->columns[i].group;
         units |= out->columns[i].width && out->columns[i].unit;
@@ -338,6 +350,7 @@ static void begin_text(const struct out *out, struct sink *sink)
 static void row_text(const struct out *out, struct sink *sink, const struct out_cell *cells)
 {
     struct line line;
+    if (!shown(out)) return;
     FILE *file = line_begin(&line);
     int gap = 0;
     for (size_t i = 0; i < out->ncolumns; i++) {
@@ -354,6 +367,7 @@ static void row_text(const struct out *out, struct sink *sink, const struct out_
 
 static void begin_csv(const struct out *out, struct sink *sink)
 {
+    if (sink->any) fputc('\n', sink->file);
     for (size_t i = 0; i < out->ncolumns; i++)
         fprintf(sink->file, "%s%s", i ? "," : "", out->keys[i]);
     fputc('\n', sink->file);
@@ -392,6 +406,14 @@ static void end_json(const struct out *out, struct sink *sink)
     if (ftruncate(fileno(sink->file), ftello(sink->file)) && !sink->error) sink->error = errno;
 }
 
+/* Ends the list of rows and begins another. */
+static void next_json(struct sink *sink, const char *name)
+{
+    if (sink->regular) fseeko(sink->file, sink->end, SEEK_SET);
+    fprintf(sink->file, "\n],\n\"%s\": [", name);
+    if (sink->regular) sink->end = ftello(sink->file);
+}
+
 /* The document of a file as far as it goes: with all facts before the first row, all notes. */
 static void whole_json(const struct out *out, struct sink *sink)
 {
@@ -410,7 +432,7 @@ static void row_json(const struct out *out, struct sink *sink, const struct out_
     for (size_t i = 0; i < out->ncolumns; i++)
         json_object_set_new(row, out->keys[i], json_value(&cells[i]));
     if (sink->regular) fseeko(sink->file, sink->end, SEEK_SET);
-    fputs(out->nrows ? ",\n" : "\n", sink->file);
+    fputs(out->table_rows ? ",\n" : "\n", sink->file);
     put_json(sink->file, row);
     json_decref(row);
     if (!sink->regular) return;
@@ -430,18 +452,27 @@ static const struct {
     [OUT_FORMAT_JSON] = {begin_json, row_json, end_json},
 };
 
-struct out *out_new(const struct out_column *columns, size_t ncolumns)
+static void set_columns(struct out *out, const struct out_column *columns, size_t ncolumns)
 {
-    struct out *out = mem_calloc(1, sizeof *out);
+    for (size_t i = 0; i < out->ncolumns; i++)
+        free(out->keys[i]);
+    free(out->columns);
+    free(out->keys);
     out->columns = mem_calloc(ncolumns, sizeof *columns);
     if (ncolumns) memcpy(out->columns, columns, ncolumns * sizeof *columns);
     out->ncolumns = ncolumns;
-    out->meta = json_object();
-    out->summary = json_object();
-    out->notes = json_array();
     out->keys = mem_calloc(ncolumns, sizeof *out->keys);
     for (size_t i = 0; i < ncolumns; i++)
         out->keys[i] = key_of(&columns[i]);
+}
+
+struct out *out_new(const struct out_column *columns, size_t ncolumns)
+{
+    struct out *out = mem_calloc(1, sizeof *out);
+    out->meta = json_object();
+    out->summary = json_object();
+    out->notes = json_array();
+    set_columns(out, columns, ncolumns);
     return out;
 }
 
@@ -600,7 +631,8 @@ void out_note(struct out *out, const char *format, ...)
 
 static void begin(const struct out *out, struct sink *sink)
 {
-    if (!sink->begun) FORMATS[sink->format].begin(out, sink);
+    if (sink->begun) return;
+    FORMATS[sink->format].begin(out, sink);
     sink->begun = true;
 }
 
@@ -616,6 +648,26 @@ void out_row(struct out *out, const struct out_cell *cells)
         sink_flush(sink);
     }
     out->nrows++;
+    out->table_rows++;
+}
+
+void out_table(struct out *out, const char *name, const struct out_column *columns, size_t ncolumns)
+{
+    bool writes = start(out);
+    for (size_t i = 0; writes && i < out->nsinks; i++) {
+        struct sink *sink = &out->sinks[i];
+        if (sink->format == OUT_FORMAT_JSON) {
+            begin(out, sink);
+            next_json(sink, name);
+            if (sink->regular) end_json(out, sink);
+            sink_flush(sink);
+        } else {
+            sink->any |= sink->begun;
+            sink->begun = false;
+        }
+    }
+    out->table_rows = 0;
+    set_columns(out, columns, ncolumns);
 }
 
 bool out_reader_gone(const struct out *out)
@@ -630,7 +682,8 @@ bool out_reader_gone(const struct out *out)
 static void sink_end(const struct out *out, struct sink *sink)
 {
     errno = 0;
-    if (sink->format != OUT_FORMAT_TEXT) begin(out, sink);
+    if (sink->format == OUT_FORMAT_JSON || (sink->format == OUT_FORMAT_CSV && !sink->any))
+        begin(out, sink);
     if (sink->regular && sink->format == OUT_FORMAT_JSON) fseeko(sink->file, sink->end, SEEK_SET);
     if (FORMATS[sink->format].end) FORMATS[sink->format].end(out, sink);
     sink_flush(sink);

@@ -116,6 +116,13 @@ void out_note(struct out *out, const char *format, ...) __attribute__((format(pr
  * the headings. */
 void out_row(struct out *out, const struct out_cell *cells);
 
+/* Ends the table so far: rows that follow belong to another, with columns of their own (copied,
+ * texts borrowed). Text: its headings stand above its first row, behind an empty line, and a table
+ * whose columns are all hidden is not shown; CSV: its headings behind an empty line; JSON: a member
+ * `name` (borrowed) beside "rows". Of CSV and text nothing is seen of a table without rows. */
+void out_table(struct out *out, const char *name, const struct out_column *columns,
+               size_t ncolumns);
+
 /* True once stdout is a pipe whose reader went away: a reason to end the run. Where SIGPIPE is not
  * ignored, the program ends by it before. */
 bool out_reader_gone(const struct out *out);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -51,9 +52,9 @@ static void put_data(FILE *to, const struct plot_bars *p)
 /* Colours that stay apart beside each other; more parts than these begin again. */
 static void put_colours(FILE *to)
 {
-    static const char *const colours[] = {"4c72b0", "8fb3e0", "c2d4ee", "8c8c8c", "c9c9c9",
-                                          "c44e52", "f2a1a4", "dd8452", "f5c396", "937860",
-                                          "da8bc3", "ccb974", "55a868", "64b5cd"};
+    static const char *const colours[] = {
+        "4c72b0", "8fb3e0", "c2d4ee", "8c8c8c", "c9c9c9", "c44e52", "f2a1a4", "dd8452", "f5c396",
+        "937860", "da8bc3", "ccb974", "55a868", "64b5cd", "8172b3", "b47cc7", "78b26b", "e377c2"};
     enum { NCOLOURS = sizeof colours / sizeof *colours };
     for (int i = 0; i < NCOLOURS; i++) {
         fprintf(to, "set linetype %d lc rgb \"#%s\"\n", i + 1, colours[i]);
@@ -289,6 +290,94 @@ static void put_lines(FILE *to, const void *picture)
     put_key(to, p);
 }
 
+/* ---- boxes over time ---- */
+
+enum { ROW_HEIGHT = 22, GANTT_WIDTH = 1400, GANTT_FRAME = 120 }; /* pixels */
+
+/* Pixels that the names at the left and in the key take. */
+static size_t names_width(const struct plot_gantt *p)
+{
+    size_t rows = 0, kinds = 0;
+    for (size_t i = 0; i < p->nrows; i++) {
+        size_t length = strlen(p->rows[i]);
+        rows = length > rows ? length : rows;
+    }
+    for (size_t i = 0; i < p->nkinds; i++) {
+        size_t length = strlen(p->kinds[i]);
+        kinds = length > kinds ? length : kinds;
+    }
+    return CHARACTER * (rows + kinds) + SIDE;
+}
+
+/* The boxes of a kind; gives their number. */
+static size_t put_boxes(FILE *to, const struct plot_gantt *p, size_t kind)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < p->nboxes; i++) {
+        const struct plot_box *box = &p->boxes[i];
+        if (box->kind != kind) continue;
+        if (count++ == 0) fprintf(to, "$kind%zu << END_OF_DATA\n", kind);
+        double y = (double)box->row;
+        fprintf(to, "%.9g %g %.9g %.9g %g %g\n", box->start, y, box->start, box->end, y - 0.4,
+                y + 0.4);
+    }
+    if (count) fputs("END_OF_DATA\n", to);
+    return count;
+}
+
+/* Texts of boxes that are wide enough for them. */
+static size_t put_box_texts(FILE *to, const struct plot_gantt *p)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < p->nboxes; i++) {
+        const struct plot_box *box = &p->boxes[i];
+        double pixels = (box->end - box->start) / p->end * GANTT_WIDTH;
+        if (!box->text || pixels < (double)(CHARACTER * (strlen(box->text) + 1))) continue;
+        if (count++ == 0) fputs("$texts << END_OF_DATA\n", to);
+        fprintf(to, "%.9g %zu ", (box->start + box->end) / 2, box->row);
+        put_text(to, box->text);
+        fputc('\n', to);
+    }
+    if (count) fputs("END_OF_DATA\n", to);
+    return count;
+}
+
+static void put_gantt(FILE *to, const void *picture)
+{
+    const struct plot_gantt *p = picture;
+    fputs("set encoding utf8\nset title ", to);
+    put_text(to, p->title);
+    fputs("\nset xlabel ", to);
+    put_text(to, p->x_label);
+    fprintf(to, "\nset xrange [0:%.9g]\nset yrange [%g:-0.6] noextend\nset ytics nomirror (",
+            p->end > 0 ? p->end : 1, (double)p->nrows - 0.4);
+    for (size_t i = 0; i < p->nrows; i++) {
+        fputs(i ? ", " : "", to);
+        put_text(to, p->rows[i]);
+        fprintf(to, " %zu", i);
+    }
+    fputs(")\nset grid x\nset key outside right top\nset style fill solid 0.8 noborder\n", to);
+    put_colours(to);
+    const char *before = "plot ";
+    char *plots = NULL;
+    size_t length = 0;
+    FILE *later = open_memstream(&plots, &length); /* data come before the plot */
+    for (size_t kind = 0; later && kind < p->nkinds; kind++) {
+        if (!put_boxes(to, p, kind)) continue;
+        fprintf(later, "%s$kind%zu using 1:2:3:4:5:6 with boxxyerror linetype %zu title ", before,
+                kind, kind + 1);
+        put_text(later, p->kinds[kind]);
+        before = ", \\\n     ";
+    }
+    if (later && put_box_texts(to, p)) {
+        fprintf(later, "%s$texts using 1:2:3 with labels notitle", before);
+        before = ", ";
+    }
+    if (later) fclose(later);
+    fprintf(to, "%s\n", plots && *plots ? plots : "plot 0 notitle");
+    free(plots);
+}
+
 /* ---- files ---- */
 
 /* A picture of either sort. */
@@ -333,19 +422,23 @@ static int draw(const struct picture *picture, const char *terminal, const char 
     return status ? err_add(err, ERR_FAILED, "%s: gnuplot did not draw it", path) : 0;
 }
 
+/* The kind of file that the name asks for; -1 with a sentence. */
+static int kind_of(const char *path, struct err *err)
+{
+    size_t length = strlen(path);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        size_t tail = strlen(kinds[kind].suffix);
+        if (length > tail && strcmp(path + length - tail, kinds[kind].suffix) == 0)
+            return (int)kind;
+    }
+    return err_add(err, ERR_USAGE, "%s: a picture ends in .png or .svg, a gnuplot script in .gp",
+                   path);
+}
+
 static int write_picture(const struct picture *picture, const char *path, struct err *err)
 {
-    size_t kind = 0, length = strlen(path), nkinds = sizeof kinds / sizeof *kinds;
-    for (; kind < nkinds; kind++) {
-        size_t tail = strlen(kinds[kind].suffix);
-        if (length > tail && strcmp(path + length - tail, kinds[kind].suffix) == 0) {
-            break;
-        }
-    }
-    if (kind == nkinds) {
-        return err_add(err, ERR_USAGE,
-                       "%s: a picture ends in .png or .svg, a gnuplot script in .gp", path);
-    }
+    int kind = kind_of(path, err);
+    if (kind < 0) return -1;
     FILE *file = fopen(path, "w"); /* tried here, for gnuplot would draw to stdout instead */
     if (!file) {
         return err_add(err, ERR_FAILED, "%s: cannot be written: %s", path, strerror(errno));
@@ -370,4 +463,16 @@ int plot_lines(const struct plot_lines *lines, const char *path, struct err *err
     struct picture picture = {put_lines, lines, lines->npanels * PANEL_WIDTH + key_width(lines),
                               HEIGHT, " font \"Sans,12\""};
     return write_picture(&picture, path, err);
+}
+
+int plot_gantt(const struct plot_gantt *gantt, const char *path, struct err *err)
+{
+    struct picture picture = {put_gantt, gantt, GANTT_WIDTH + names_width(gantt),
+                              GANTT_FRAME + ROW_HEIGHT * gantt->nrows, " font \"Sans,11\""};
+    return write_picture(&picture, path, err);
+}
+
+int plot_check(const char *path, struct err *err)
+{
+    return kind_of(path, err) < 0 ? -1 : 0;
 }

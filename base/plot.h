@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pictures: stacked bars, and lines over size, drawn by gnuplot, which is opened at run time. The
- * script with its data can be had instead of the picture. */
+ * Pictures: stacked bars, lines over size, and boxes over time, drawn by gnuplot, which is opened
+ * at run time. The script with its data can be had instead of the picture. */
 #pragma once
 
 #include <stdbool.h>
@@ -52,3 +52,27 @@ struct plot_lines {
 
 /* As plot_bars. */
 int plot_lines(const struct plot_lines *lines, const char *path, struct err *err);
+
+/* A box of a row, from `start` to `end` on the axis. */
+struct plot_box {
+    size_t row, kind;
+    double start, end;
+    const char *text; /* drawn inside where it fits; NULL: none */
+};
+
+/* Who does what when: nrows (>= 1) rows from the top, boxes in the colours of nkinds kinds. */
+struct plot_gantt {
+    const char *title, *x_label; /* x_label with its unit */
+    size_t nrows, nkinds, nboxes;
+    const char *const *rows;  /* names at the left */
+    const char *const *kinds; /* names in the key; one without a box is left out */
+    const struct plot_box *boxes;
+    double end; /* of the axis, which starts at 0 */
+};
+
+/* As plot_bars. */
+int plot_gantt(const struct plot_gantt *gantt, const char *path, struct err *err);
+
+/* Whether a picture can be drawn into a file of this name; -1 with the sentence of plot_bars. For
+ * those who want to know before long work. */
+int plot_check(const char *path, struct err *err);

@@ -232,7 +232,7 @@ int units_read_double(const char *option, const char *text, double *value, struc
     return 0;
 }
 
-int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err)
+int units_read_share(const char *option, const char *text, double *share, struct err *err)
 {
     struct number n;
     const char *why = read_number(text, &n);
@@ -240,6 +240,15 @@ int units_read_fraction(const char *option, const char *text, double *fraction, 
     bool percent = strcmp(n.unit, "%") == 0;
     if (*n.unit && !percent) return refuse(option, text, "has an unknown unit", FRACTIONS, err);
     double value = (double)n.digits / (double)POW10[n.scale] / (percent ? 100 : 1);
+    if (!(value <= 1)) return refuse(option, text, "is not in 0..1 (100 %)", FRACTIONS, err);
+    *share = value;
+    return 0;
+}
+
+int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err)
+{
+    double value = 0;
+    if (units_read_share(option, text, &value, err)) return -1;
     if (!(value > 0 && value < 1))
         return refuse(option, text, "is not between 0 and 1 (100 %)", FRACTIONS, err);
     *fraction = value;

@@ -37,6 +37,9 @@ int units_read_double(const char *option, const char *text, double *value, struc
 /* A share between 0 and 1, both excluded: "5%" or "0.05". */
 int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err);
 
+/* The same, 0 and 1 included. */
+int units_read_share(const char *option, const char *text, double *share, struct err *err);
+
 #define UNITS_TEXT 32 /* bytes that hold any text made below */
 
 /* The text of a number, written into `buf` of UNITS_TEXT bytes and returned, so that a caller can

@@ -309,6 +309,29 @@ Test(units, whole_numbers_and_decimals)
     cr_expect_eq(d, -1.5e-3);
 }
 
+Test(units, shares)
+{
+    static const struct {
+        const char *text;
+        bool share, fraction; /* legal */
+        double value;
+    } cases[] = {{"0", true, false, 0},     {"0%", true, false, 0},    {"1", true, false, 1},
+                 {"100%", true, false, 1},  {"5%", true, true, .05},   {".5", true, true, .5},
+                 {"1.01", false, false, 0}, {"101%", false, false, 0}, {"-1", false, false, 0},
+                 {"0.5x", false, false, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = ERR_INIT;
+        double value = -1, other = -1;
+        cr_expect_eq(units_read_share("--x", cases[i].text, &value, &err) == 0, cases[i].share,
+                     "%s", cases[i].text);
+        cr_expect_eq(units_read_fraction("--x", cases[i].text, &other, &err) == 0,
+                     cases[i].fraction, "%s", cases[i].text);
+        cr_expect_float_eq(value, cases[i].share ? cases[i].value : -1, 1e-15);
+        cr_expect_float_eq(other, cases[i].fraction ? cases[i].value : -1, 1e-15);
+        err_release(&err);
+    }
+}
+
 Test(units, texts_have_three_digits)
 {
     static const struct {

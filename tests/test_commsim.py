@@ -36,7 +36,9 @@ class Case(unittest.TestCase):
         return json.loads(self.run_it(line + " --json -").stdout)["meta"]
 
     def rows(self, line):
-        return list(csv.DictReader(self.run_it(line + " --csv -").stdout.splitlines()))
+        """Of the first table; others follow behind an empty line."""
+        first = self.run_it(line + " --csv -").stdout.split("\n\n")[0]
+        return list(csv.DictReader(first.splitlines()))
 
 
 class Network(Case):
@@ -45,6 +47,7 @@ class Network(Case):
             topology = json.load(file)
         topology["hosts"] = 4
         topology["network"]["oversubscribed"] = ratio
+        topology["network"]["leaf_hosts"] = 1
         path = os.path.join(folder, f"over{ratio}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(topology, file)
@@ -88,9 +91,11 @@ class Numbers(Case):
             self.assertAlmostEqual(step["memory_reserved_GiB"], reserved, delta=0.051)
 
     def test_zero_levels_hold_ever_less(self):
+        """One layer is gathered ahead: Megatron's 500 M parameters are half of the small model."""
         for model in ("llama3-8b", "llama3.2-1b", "mixtral-8x7b"):
             held = [self.meta(f"--topo dgx-h100x2 --model {model} --strategy {s}")
-                    ["memory_allocated_GiB"] for s in ("zero0", "zero1", "zero2", "zero3")]
+                    ["memory_allocated_GiB"]
+                    for s in ("zero0", "zero1", "zero2", "zero3 --prefetch 1")]
             self.assertEqual(held, sorted(held, reverse=True), model)
         one = [self.rows(f"memory --topo dgx-h100 --gpus 1 --strategy {s}")[0]
                for s in ("zero1", "zero2")]
@@ -99,7 +104,7 @@ class Numbers(Case):
 
     def test_zero_bubble_needs_micro_batches(self):
         """With one micro-batch the first stage waits for p - 1 forwards and p - 1 backwards."""
-        job = "--topo dgx-h100 --strategy pp8 --seq 8K --schedule "
+        job = "--topo dgx-h100 --strategy pp8 --seq 8K --step closed --schedule "
         left = {}
         for schedule in ("1f1b", "zb", "zb-2p"):
             left[schedule] = [self.bubble(f"{job}{schedule} --accumulation {m}")
@@ -127,10 +132,11 @@ class Advice(Case):
         """What "to fit" proposes can be run: with ep it goes without ep, in Megatron."""
         for topo in ("dgx-h100x2", "dgx-h100x4"):
             job = f"--topo {topo} --model mixtral-8x7b --strategy "
-            note = re.search("to fit: (.*)", self.run_it(job + "ep4").stdout)[1]
+            closed = self.run_it(job + "ep4 --step closed").stdout
+            note = re.search("to fit: (.*)", closed)[1]
             self.assertIn("fsdp without expert parallelism (ep 1), with full recomputation", note)
             self.refused(job + "ep4fsdp", "nearest: ep 1")
-            reserved = self.meta(job + "fsdp --recompute full")["memory_reserved_GiB"]
+            reserved = self.meta(job + "fsdp --recompute full --step closed")["memory_reserved_GiB"]
             self.assertIn(f"{reserved:.1f} GiB", note)
 
     def test_proposed_layers_are_legal(self):
@@ -247,7 +253,9 @@ class Collective(Case):
             for operation in ("allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall"):
                 row = self.rows(f"coll {operation} --topo {topo} --size 4G --net closed")[0]
                 self.assertLessEqual(float(row["of_ceiling_pct"]), 100.5, f"{topo} {operation}")
-                self.assertGreater(float(row["of_ceiling_pct"]), 40, f"{topo} {operation}")
+                # rings through host memory are held to what was measured there, copies are not
+                least = 33 if topo == "pcie8" else 40
+                self.assertGreater(float(row["of_ceiling_pct"]), least, f"{topo} {operation}")
 
     def test_bridges_join_pairs_alone(self):
         """By formula and by the engine, what goes round is held to PCIe."""
@@ -458,7 +466,7 @@ class Command(Case):
                 self.run_it(f"model {name}", cwd=folder)
                 self.run_it(f"model ./{name}", code=2, cwd=folder)
             before = self.run_it("--topo dgx-h100", cwd=folder).stdout
-            for table in ("constants.csv", "bands.csv", "frameworks.json"):
+            for table in ("constants.csv", "closed.csv", "bands.csv", "frameworks.json"):
                 with open(os.path.join(folder, table), "w", encoding="utf-8") as file:
                     file.write("no table\n")
             self.assertEqual(self.run_it("--topo dgx-h100", cwd=folder).stdout, before)

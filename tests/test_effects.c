@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "train/memory.h"
 #include "train/plan.h"
+#include "train/runner.h"
 #include "train/step.h"
 
 /* What a change does. Ratios are with / without the change. */
@@ -17,15 +18,18 @@ enum effect {
     TIME,   /* step time per token */
     MEMORY, /* allocated on the worst stage */
     ERRORS, /* rules that refuse the job: with minus without */
+    EVENT,  /* step time per token, by the event engine */
 };
 
 static const struct {
     const char *name; /* of the option, or feature */
     const char *base, *with;
     enum effect effect;
-    double from, to; /* bounds of the ratio (TIME, MEMORY) or difference (ERRORS) */
+    double from, to; /* bounds of the ratio (TIME, EVENT, MEMORY) or difference (ERRORS) */
 } rows[] = {
 #define H "--topo dgx-h100x2 --strategy "
+#define TT "--topo dgx-h100x2 --framework torchtitan --strategy "
+#define DDP "--topo dgx-h100x4 --model gpt2 --seq 1K --framework fsdp --zero none --accumulation 1"
 #define MOE "--topo dgx-h100x4 --model mixtral-8x7b --strategy "
     {"topo", H "tp8", "--topo dgx-a100x2 --strategy tp8", TIME, 1.5, 3},
     {"nodes", "--topo dgx-h100", "--topo dgx-h100 --nodes 4", TIME, .2, .3},
@@ -48,12 +52,41 @@ static const struct {
     {"fsdp-shards", H "fsdp16", "--topo dgx-h100x2 --zero fsdp --fsdp-shards 4", MEMORY, 1.1, 3},
     {"fsdp-replicas", H "fsdp16", "--topo dgx-h100x2 --zero fsdp --fsdp-replicas 4", MEMORY, 1.1,
      3},
+    {"cp-comm", "--topo dgx-h100x2 --cp 8 --seq 32K",
+     "--topo dgx-h100x2 --cp 8 --seq 32K --cp-comm ulysses", TIME, 1.0005, 1.5},
+    {"moe-imbalance", MOE "ep8", MOE "ep8 --moe-imbalance 1.3", MEMORY, 1.01, 1.3},
+    {"moe-capacity", MOE "ep8 --moe-imbalance 1.3",
+     MOE "ep8 --moe-imbalance 1.3 --moe-capacity 1.1", MEMORY, .8, .99},
+    {"cp-comm", H "cp8 --seq 32K", H "cp8 --seq 32K --cp-comm gather", EVENT, 1.002, 1.2},
+    {"moe-imbalance", MOE "ep8", MOE "ep8 --moe-imbalance 1.3", EVENT, 1.05, 1.45},
+    {"moe-capacity", MOE "ep8 --moe-imbalance 1.3",
+     MOE "ep8 --moe-imbalance 1.3 --moe-capacity 1.1", EVENT, .7, .97},
+    {"packed", H "dp16", H "dp16 --packed 1K", EVENT, .6, .95},
+    {"offload", H "dp16", H "dp16 --offload optimizer", EVENT, 1.05, 3},
+    {"offload", H "tp8dp2 --sp", H "tp8dp2 --sp --offload activations", EVENT, 1.005, 2},
+    {"bucket-size", DDP, DDP " --bucket-size 1M", EVENT, 1.002, 1.5},
+    {"prefetch", TT "fsdp --seq 1K", TT "fsdp --seq 1K --prefetch 2", EVENT, .9, .999},
+    {"tp-tiles", H "tp8dp2 --sp --feature tp-overlap=on --tp-tiles 1",
+     H "tp8dp2 --sp --feature tp-overlap=on --tp-tiles 2", EVENT, .7, .99},
+    {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule dualpipe", EVENT,
+     .5, .95},
+    {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule dualpipev", EVENT,
+     .6, .97},
+    {"offload", H "dp16", H "dp16 --offload optimizer", MEMORY, .3, .6},
+    {"offload", H "fsdp --framework deepspeed",
+     H "fsdp --framework deepspeed --offload weights,optimizer", MEMORY, .5, .95},
+    {"offload", H "tp8dp2 --sp", H "tp8dp2 --sp --offload activations", MEMORY, .3, .95},
+    {"fsdp-shards", H "zero1", H "zero1 --fsdp-shards 4", MEMORY, 1.05, 2},
     {"order", H "tp8dp2", H "tp8dp2 --order dp,tp", TIME, 1.15, 2.5},
     {"schedule", H "pp8 --global-batch 16", H "pp8 --global-batch 16 --schedule zb", TIME, .5, .9},
     {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule gpipe", MEMORY, 1.2,
      9},
     {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule zb-2p", MEMORY, 1.1,
      3},
+    {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule dualpipe", MEMORY,
+     1.3, 3},
+    {"schedule", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --schedule dualpipev", MEMORY,
+     1.02, 3},
     {"split", H "pp8 --model llama3-405b", H "pp8 --model llama3-405b --split embedding,loss",
      ERRORS, -9, -1},
     {"layers", H "pp4", H "pp4 --layers 5,9,9,9", MEMORY, .5, .97},
@@ -130,6 +163,23 @@ static const struct {
     {"vocab-multiple", H "tp8 --model gpt2 --seq 1K --micro-batch 8",
      H "tp8 --model gpt2 --seq 1K --micro-batch 8 --feature vocab-multiple=8192", TIME, 1.0005,
      1.5},
+    {"bucket-bytes", DDP, DDP " --feature bucket-bytes=1e6", EVENT, 1.002, 1.5},
+    {"first-bucket-bytes", DDP, DDP " --feature first-bucket-bytes=26214400", EVENT, .98, .999},
+    {"bucket-params", H "dp16", H "dp16 --feature bucket-params=900000000", EVENT, 1.0005, 1.05},
+    {"bucket-params-per-rank", H "dp16", H "dp16 --feature bucket-params-per-rank=90000000", EVENT,
+     1.0003, 1.05},
+    {"gather-overlap", H "zero1 --global-batch 16",
+     H "zero1 --global-batch 16 --feature gather-overlap=off", EVENT, 1.01, 1.3},
+    {"reduce-each", H "zero2", H "zero2 --feature reduce-each=off", EVENT, .9, .998},
+    {"prefetch", TT "fsdp --seq 1K", TT "fsdp --seq 1K --feature prefetch=2", EVENT, .9, .999},
+    {"prefetch-params", TT "fsdp --seq 1K", TT "fsdp --seq 1K --feature prefetch-params=900000000",
+     EVENT, .9, .999},
+    {"tp-tiles", H "tp8dp2 --sp --feature tp-overlap=on,tp-tiles=1",
+     H "tp8dp2 --sp --feature tp-overlap=on,tp-tiles=2", EVENT, .7, .99},
+    {"gather-tensors", H "fsdp --seq 1K", H "fsdp --seq 1K --feature gather-tensors=on", EVENT,
+     1.001, 2},
+    {"sum-beside", H "tp8dp2", H "tp8dp2 --feature sum-beside=off", EVENT, 1.005, 1.3},
+    {"cp-comm", H "cp8 --seq 32K", H "cp8 --seq 32K --feature cp-comm=gather", EVENT, 1.002, 1.2},
     /* features that are rules */
     {"kv", H "tp16 --model llama3-8b", H "tp16 --model llama3-8b --feature kv=multiple", ERRORS, 1,
      1},
@@ -138,10 +188,13 @@ static const struct {
     {"micro-batches", "--topo dgx-h100 --strategy pp8vpp2 --global-batch 12",
      "--topo dgx-h100 --strategy pp8vpp2 --global-batch 12 --feature micro-batches=rounds", ERRORS,
      -1, -1},
+    {"tp-with-sp", H "tp8dp2", H "tp8dp2 --feature tp-with-sp=on", EVENT, .8, .997},
     {"moe-needs-sp", MOE "tp2ep8", MOE "tp2ep8 --feature moe-needs-sp=off", ERRORS, -1, -1},
     {"experts", MOE "tp4ep2 --sp", MOE "tp4ep2 --sp --feature experts=in-data", ERRORS, 1, 1},
     {"batch-remainder", H "dp16 --micro-batch 3 --global-batch 64",
      H "dp16 --micro-batch 3 --global-batch 64 --feature batch-remainder=on", ERRORS, -1, -1},
+    {"most-zero", H "zero2", H "zero2 --feature most-zero=1", ERRORS, 1, 1},
+    {"zero-with-pp", H "pp2zero2", H "pp2zero2 --feature zero-with-pp=1", ERRORS, 1, 1},
     {"fsdp-alone", "--topo dgx-h100 --strategy pp2fsdp",
      "--topo dgx-h100 --strategy pp2fsdp --feature fsdp-alone=off", ERRORS, -1, -1},
 };
@@ -154,7 +207,22 @@ struct figures {
 
 static struct tables tables;
 
-static struct figures figures_of(const char *line)
+/* Seconds per token by the event engine. */
+static double event_time(const struct plan *plan)
+{
+    struct err err = ERR_INIT;
+    struct runner_point point = {&plan->job, &plan->topo};
+    struct runner *runner = runner_new(ENGINE_EVENT, &point, 1, &err);
+    struct step step = {0};
+    cr_assert(runner, "%s", err.text);
+    struct runner_ask whole = {0};
+    int bad = runner_steps(runner, &tables.constants[ENGINE_EVENT].values, &whole, &step, &err);
+    cr_assert_eq(bad, 0, "%s", err.text);
+    runner_free(runner);
+    return 1 / step.tokens_per_s;
+}
+
+static struct figures figures_of(const char *line, enum effect effect)
 {
     static const struct opts_row none[] = {{0}};
     struct plan_args args = {0};
@@ -168,10 +236,10 @@ static struct figures figures_of(const char *line)
         argv[argc++] = w;
     cr_assert_eq(opts_parse(&opts, options, &args, argc, argv, &err), 0, "%s", err.text);
     cr_assert_eq(plan_make(&plan, &tables, &args, &err), 0, "%s: %s", line, err.text);
-    const struct constants *c = &tables.constants.values;
+    const struct constants *c = &tables.constants[ENGINE_CLOSED].values;
     struct step step = step_predict(&plan.job, c);
-    struct figures f = {1 / step.tokens_per_s, memory_predict(&plan.job, c).allocated,
-                        plan.rules.errors};
+    struct figures f = {effect == EVENT ? event_time(&plan) : 1 / step.tokens_per_s,
+                        memory_predict(&plan.job, c).allocated, plan.rules.errors};
     plan_release(&plan);
     opts_release(&opts);
     free(options);
@@ -182,7 +250,7 @@ static struct figures figures_of(const char *line)
 static void read_tables(void)
 {
     struct err err = ERR_INIT;
-    cr_assert_eq(tables_read(&tables, NULL, &err), 0, "%s", err.text);
+    cr_assert_eq(tables_read(&tables, ENGINE_CLOSED, NULL, &err), 0, "%s", err.text);
 }
 
 static void release_tables(void)
@@ -193,10 +261,11 @@ static void release_tables(void)
 Test(effects, every_change_changes, .init = read_tables, .fini = release_tables)
 {
     for (size_t i = 0; i < NROWS; i++) {
-        struct figures a = figures_of(rows[i].base), b = figures_of(rows[i].with);
-        double got = rows[i].effect == TIME     ? b.time / a.time
-                     : rows[i].effect == MEMORY ? b.memory / a.memory
-                                                : (double)b.errors - (double)a.errors;
+        struct figures a = figures_of(rows[i].base, rows[i].effect);
+        struct figures b = figures_of(rows[i].with, rows[i].effect);
+        double got = rows[i].effect == MEMORY   ? b.memory / a.memory
+                     : rows[i].effect == ERRORS ? (double)b.errors - (double)a.errors
+                                                : b.time / a.time;
         cr_expect(got >= rows[i].from && got <= rows[i].to, "%s: %.5f, expected %g to %g: %s",
                   rows[i].name, got, rows[i].from, rows[i].to, rows[i].with);
     }

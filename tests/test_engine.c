@@ -616,9 +616,9 @@ Test(jobs, order)
     struct net_job jobs[] = {
         {.linked = ring.linked, .args = &args, .ranks = groups[0]},
         {.linked = ring.linked, .args = &args, .ranks = groups[1], .start_ps = 500},
-        {ring.linked, &args, groups[0], first_two, 2, 3000000},
+        {ring.linked, &args, groups[0], first_two, 2, 3000000, NULL},
         {.linked = none.linked, .args = &empty, .ranks = groups[3], .start_ps = 1000000},
-        {ring.linked, &args, groups[2], fourth, 1, 7},
+        {ring.linked, &args, groups[2], fourth, 1, 7, NULL},
     };
     struct net_result r[5], alone;
     run_jobs(network, jobs, 5, r);
@@ -756,7 +756,7 @@ static struct network *cluster(uint32_t hosts, uint32_t per_host, const char *me
     struct topo topo;
     struct net_rate rates[NNET_KINDS];
     for (int kind = 0; kind < NNET_KINDS; kind++) {
-        rates[kind] = (struct net_rate){1, 100000 + 1000 * (ps_t)kind};
+        rates[kind] = (struct net_rate){1, 100000 + 1000 * (ps_t)kind, 0};
     }
     cr_assert_eq(accel_read(&table, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(topo_read(&topo, &table, path, 0, 0, &err), 0, "%s", err.text);
@@ -870,6 +870,125 @@ Test(fold, is_exact)
     cr_assert_eq(most, 512);
     cr_assert(folded > CASES / 2 && deep > CASES / 4, "%zu of %d folded, %zu to more than one rank",
               folded, CASES, deep);
+}
+
+/* A row that runs on ranks, at random; false: it is not one for this. */
+static bool make_random(struct made *made, struct rng *rng, uint32_t n, uint32_t channels)
+{
+    size_t count;
+    const struct algo *table = algo_table(&count), *algo = &table[rng_below(rng, count)];
+    if (!algo_runs_on_ranks(algo) || algo->coll == COLL_ALLTOALLV) return false;
+    *made = make(algo->coll, algo->name, n, channels);
+    if (made->sched->progs[0].nsteps < 4000) return true;
+    made_release(made);
+    return false;
+}
+
+/* Groups of any row, on a random cluster. */
+struct grouped {
+    struct made made;
+    struct network *network;
+    struct net_args args;
+    char *what;
+};
+
+static bool grouped_make(struct grouped *g, struct rng *rng)
+{
+    static const char *const layouts[] = {"switch", "fat-tree", "rail"};
+    uint32_t per_host = 1u << rng_below(rng, 4), hosts = 1u << rng_below(rng, 5);
+    uint32_t all = hosts * per_host, groups = 1 + (uint32_t)rng_below(rng, 12);
+    uint32_t n = 2 + (uint32_t)rng_below(rng, 15), channels = 1u << rng_below(rng, 3);
+    if (n * groups > all || n * groups > 96 || !make_random(&g->made, rng, n, channels))
+        return false;
+    char *member = mem_printf(
+        "\"nics_per_host\": %u, \"nic_Gbps\": 400, \"layout\": \"%s\", \"leaf_hosts\": %u",
+        rng_below(rng, 3) ? per_host : 1, layouts[rng_below(rng, 3)], 1u << rng_below(rng, 4));
+    bool broken = rng_below(rng, 4) == 0;
+    g->network = cluster(hosts, per_host, member, broken ? "host0/nic0=0.5" : NULL);
+    size_t chunk = 64 * (1 + rng_below(rng, 3000));
+    g->args = args_for(&g->made, chunk * g->made.sched->nparts * n);
+    g->args.network = g->network;
+    g->args.groups = groups;
+    g->args.base = (uint32_t)rng_below(rng, all - n * groups + 1);
+    g->args.overhead_ps = rng_below(rng, 2) * 1000;
+    g->args.hands = rng_below(rng, 4) == 0 ? &slow_hands : NULL;
+    if (rng_below(rng, 3) == 0) g->args.slice_bytes = 64 * (1 + chunk / 128);
+    g->what = mem_printf("%s %s, %u x %u from %u of %u x %u, %u channels, %zu B, %s%s",
+                         g->made.sched->coll->name, g->made.sched->name, n, groups, g->args.base,
+                         hosts, per_host, channels, chunk, member, broken ? ", broken" : "");
+    free(member);
+    return true;
+}
+
+static void grouped_release(struct grouped *g)
+{
+    network_free(g->network);
+    made_release(&g->made);
+    free(g->what);
+}
+
+/* Folded over groups, channels and members as far as it goes, it is what it is in full. */
+Test(fold, groups_are_exact)
+{
+    enum { CASES = 120 };
+    struct rng rng;
+    rng_init(&rng, 11);
+    uint32_t folded = 0, members = 0, less = 0, tried = 0;
+    while (tried < CASES) {
+        struct grouped g;
+        if (!grouped_make(&g, &rng)) continue;
+        struct net_result full = run_one(&g.made, &g.args), fold;
+        g.args.fold = true;
+        fold = run_one(&g.made, &g.args);
+        cr_assert_eq(full.nranks, g.made.sched->nranks * g.args.groups);
+        cr_assert_eq(fold.total_ps, full.total_ps, "%s: %llu, %llu", g.what,
+                     (unsigned long long)fold.total_ps, (unsigned long long)full.total_ps);
+        cr_assert_eq(fold.messages, full.messages, "%s", g.what);
+        cr_assert_eq(fold.bytes, full.bytes, "%s", g.what);
+        for (uint32_t r = 0; r < full.nranks; r++)
+            cr_assert_eq(fold.finish_ps[r], full.finish_ps[r], "%s: rank %u", g.what, r);
+        for (uint32_t l = 0; l < full.nlinks; l++)
+            near(fold.link_bytes[l], full.link_bytes[l], 1e-9, g.what);
+        folded += fold.stands_for > 1;
+        members += fold.classes < full.classes;
+        less += fold.events < full.events / 2;
+        tried++;
+        net_result_release(&full);
+        net_result_release(&fold);
+        grouped_release(&g);
+    }
+    cr_assert(folded > CASES / 3 && members > CASES / 5 && less > CASES / 5, "%u, %u, %u of %d",
+              folded, members, less, CASES);
+}
+
+/* Groups of one run are what jobs on their ranks are together. */
+Test(jobs, groups_are_jobs)
+{
+    struct made ring = make(COLL_ALLGATHER, "ring", 4, 2);
+    struct net_args args = args_for(&ring, 1 << 20), one;
+    struct network *network = cluster(4, 8, RAIL, "host1/nic0=0.25");
+    struct net_result all, parts[3];
+    struct net_job jobs[3];
+    uint32_t ranks[3][4];
+    args.network = network;
+    args.groups = 3;
+    args.base = 5;
+    one = args;
+    one.groups = 1;
+    for (uint32_t b = 0; b < 3; b++) {
+        for (uint32_t k = 0; k < 4; k++)
+            ranks[b][k] = 5 + 3 * k + b;
+        jobs[b] = (struct net_job){.linked = ring.linked, .args = &one, .ranks = ranks[b]};
+    }
+    all = run_one(&ring, &args);
+    run_jobs(network, jobs, 3, parts);
+    for (uint32_t r = 0; r < 12; r++)
+        cr_assert_eq(all.finish_ps[r], parts[r % 3].finish_ps[r / 3], "%u", r);
+    cr_assert(parts[0].total_ps != parts[1].total_ps || parts[1].total_ps != parts[2].total_ps);
+    net_result_release(&all);
+    results_release(parts, 3);
+    network_free(network);
+    made_release(&ring);
 }
 
 /* Where something differs nothing is folded, and the result says what. */
@@ -1350,4 +1469,99 @@ Test(bench_cmd, rows_and_exit_status, .init = cr_redirect_stderr)
     cr_assert_eq(bench_cmd(3, (char *[]){"bench", "--only", "everything"}), 2);
     cr_assert_eq(bench_cmd(2, (char *[]){"bench", "alltoall"}), 2);
     cr_assert_eq(bench_cmd(3, (char *[]){"bench", "--repeat", "0"}), 2);
+}
+
+/* ---- jobs that another clock starts ---- */
+
+/* Runs the session to its end; when each job ended first, and last. */
+static void step_all(struct net *net, uint32_t njobs, ps_t *first, ps_t *last)
+{
+    struct err err = ERR_INIT;
+    const uint32_t *ended;
+    uint32_t nended;
+    for (uint32_t j = 0; j < njobs; j++)
+        first[j] = last[j] = PS_NEVER;
+    while (net_next_ps(net) != PS_NEVER) {
+        ps_t now = net_next_ps(net);
+        cr_assert_eq(net_step(net, &ended, &nended, &err), 0, "%s", err.text);
+        for (uint32_t i = 0; i < nended; i++) {
+            if (first[ended[i]] == PS_NEVER) first[ended[i]] = now;
+            last[ended[i]] = now;
+        }
+    }
+}
+
+/* Jobs that meet on links, started by hand, end as net_run_jobs has it; once more later, too. */
+Test(session, is_run_jobs)
+{
+    struct made ring = make(COLL_ALLREDUCE, "ring", 4, 2),
+                all = make(COLL_ALLTOALL, "direct", 8, 1);
+    struct net_args ring_args = args_for(&ring, 3 << 20), all_args = args_for(&all, 1 << 20);
+    struct network *network = cluster(4, 4, RAIL, "host1/nic0=0.25");
+    const uint32_t ranks[] = {0, 4, 8, 12};
+    struct net_job jobs[] = {
+        {.linked = ring.linked, .args = &ring_args, .ranks = ranks},
+        {.linked = all.linked, .args = &all_args, .start_ps = 40000000},
+        {.linked = ring.linked, .args = &ring_args, .start_ps = 70000000},
+    };
+    struct err err = ERR_INIT;
+    struct net_result results[3];
+    ps_t first[3], last[3], again = 0;
+    run_jobs(network, jobs, 3, results);
+    struct net *net = net_open(network, NULL);
+    for (uint32_t j = 0; j < 3; j++) {
+        uint32_t number;
+        cr_assert_eq(net_add(net, &jobs[j], &number, &err), 0, "%s", err.text);
+        cr_assert_eq(number, j);
+        cr_assert_eq(net_start(net, j, jobs[j].start_ps, &err), 0, "%s", err.text);
+    }
+    step_all(net, 3, first, last);
+    for (uint32_t j = 0; j < 3; j++) {
+        cr_expect_eq(first[j], results[j].total_ps, "job %u: %llu, %llu", j,
+                     (unsigned long long)first[j], (unsigned long long)results[j].total_ps);
+        again = last[j] > again ? last[j] : again;
+    }
+    cr_assert_gt(results[1].total_ps, results[2].start_ps); /* they overlap */
+    again += 1000;
+    for (uint32_t j = 3; j-- > 0;)
+        cr_assert_eq(net_start(net, j, again + jobs[j].start_ps, &err), 0, "%s", err.text);
+    step_all(net, 3, first, last);
+    for (uint32_t j = 0; j < 3; j++)
+        cr_expect_eq(first[j], again + results[j].total_ps, "job %u again", j);
+    cr_expect_eq(net_close(net, &err), 0, "%s", err.text);
+    results_release(results, 3);
+    network_free(network);
+    made_release(&ring);
+    made_release(&all);
+}
+
+/* At half of their rates links carry half; a job that the network cannot hold is refused. */
+Test(session, rates)
+{
+    struct made ring = make(COLL_ALLGATHER, "ring", 4, 1);
+    struct net_args args = args_for(&ring, 64 << 20);
+    struct network *network = cluster(4, 1, RAIL, NULL);
+    struct net_job job = {.linked = ring.linked, .args = &args};
+    struct err err = ERR_INIT;
+    double rates[NNET_KINDS];
+    ps_t ends[2], last;
+    uint32_t number;
+    for (int k = 0; k < NNET_KINDS; k++)
+        rates[k] = .5;
+    for (int half = 0; half < 2; half++) {
+        struct net *net = net_open(network, half ? rates : NULL);
+        cr_assert_eq(net_add(net, &job, &number, &err), 0, "%s", err.text);
+        cr_assert_eq(net_start(net, 0, 0, &err), 0, "%s", err.text);
+        step_all(net, 1, &ends[half], &last);
+        args.base = 1;
+        cr_assert_eq(net_add(net, &job, &number, &err), -1);
+        args.base = 0;
+        err_release(&err);
+        err = (struct err)ERR_INIT;
+        cr_expect_eq(net_close(net, half ? NULL : &err), 0, "%s", err.text);
+    }
+    double times = (double)ends[1] / (double)ends[0];
+    cr_expect(times > 1.9 && times <= 2, "%g", times);
+    network_free(network);
+    made_release(&ring);
 }

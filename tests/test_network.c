@@ -732,7 +732,7 @@ Test(network, rates)
     struct doc doc;
     struct err err = ERR_INIT;
     memcpy(rates, line, sizeof rates);
-    rates[NET_NIC] = (struct net_rate){0.9, 1234};
+    rates[NET_NIC] = (struct net_rate){0.9, 1234, 0};
     parse(&topo, &doc, "A100", 2, 8,
           NET("efa", "8", "100", ", \"burst_Gbps\": 200, \"burst_GB\": 3"), &err);
     struct network *network = network_build(&topo, rates, NET_OWN, NULL, &err);

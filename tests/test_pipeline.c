@@ -82,6 +82,15 @@ static ps_t busy(const struct pipeline_rank *rank)
     return sum;
 }
 
+/* Idle time of a rank; without messages all of it is bubble. */
+static ps_t idle_of(const struct made *made, ps_t r)
+{
+    const struct pipeline_rank *rank = &made->run.ranks[r];
+    cr_assert_eq(rank->message_ps, 0);
+    cr_assert_eq(rank->bubble_ps, made->run.step_ps - busy(rank));
+    return rank->bubble_ps;
+}
+
 /* ---- schedules ---- */
 
 static void complete(const struct pipeline *pipeline, size_t *count)
@@ -227,7 +236,7 @@ Test(pipeline, plain_bubble)
              t[0], t[1], t[2]);
         go(&made);
         for (ps_t r = 0; r < p; r++) { /* (p - 1) / (m + p - 1) of the step, without rounding */
-            ps_t idle = made.run.step_ps - busy(&made.run.ranks[r]);
+            ps_t idle = idle_of(&made, r);
             cr_assert_eq(idle * (m + p - 1), (p - 1) * made.run.step_ps);
         }
         unmake(&made);
@@ -248,7 +257,7 @@ Test(pipeline, interleaved_bubble)
         make(&made, shape, t[0], t[1], t[2]);
         go(&made);
         for (ps_t r = 0; r < p; r++) { /* (p - 1) / (v m + p - 1) of the step */
-            ps_t idle = made.run.step_ps - busy(&made.run.ranks[r]);
+            ps_t idle = idle_of(&made, r);
             cr_assert_eq(idle * (v * m + p - 1), (p - 1) * made.run.step_ps);
         }
         unmake(&made);
@@ -271,7 +280,7 @@ Test(pipeline, zero_bubble)
         go(&made);
         int64_t left = (int64_t)(t[0] + t[1]) - (two ? 2 : 1) * (int64_t)t[2];
         for (ps_t r = 0; r < p; r++) {
-            ps_t idle = made.run.step_ps - busy(&made.run.ranks[r]);
+            ps_t idle = idle_of(&made, r);
             cr_assert_eq((int64_t)idle, (int64_t)(p - 1) * left);
         }
         unmake(&made);
@@ -300,8 +309,36 @@ Test(pipeline, dualpipe_bubble)
         int64_t want = (int64_t)(p / 2 - 1) * ((int64_t)pair + whole - 3 * (int64_t)t[2]);
         for (uint32_t r = 0; r < p; r++) {
             if (i % 2 && r != p / 2 - 1 && r != p / 2) continue;
-            ps_t idle = made.run.step_ps - busy(&made.run.ranks[r]);
+            ps_t idle = idle_of(&made, r);
             cr_assert_eq((int64_t)idle, want, "p %u m %u rank %u", p, m, r);
+        }
+        unmake(&made);
+    }
+}
+
+/* DualPipeV: half as many ranks do the same, (p - 1)/2 (F&B + B - 3 W). */
+Test(pipeline, dualpipev_bubble)
+{
+    struct rng rng;
+    rng_init(&rng, 6);
+    for (int i = 0; i < 400; i++) {
+        uint32_t p = 1 + (uint32_t)rng_below(&rng, 12), m = 2 * p + (uint32_t)rng_below(&rng, 40);
+        ps_t t[3];
+        draw_times(&rng, true, t);
+        struct made made;
+        struct pipeline_shape shape = {PIPELINE_DUALPIPEV, p, 1, m, 0};
+        make(&made, shape, t[0], t[1], t[2]);
+        ps_t pair = t[0] + t[1] + t[2];
+        if (i % 2) {
+            made.costs.pair_factor = 0.75;
+            pair = 3 * pair / 4;
+        }
+        go(&made);
+        int64_t left = (int64_t)(pair + t[1] + t[2]) - 3 * (int64_t)t[2];
+        for (uint32_t r = 0; r < p; r++) {
+            if (i % 2 && r != pipeline_form_rank(&shape)) continue;
+            cr_assert_eq(2 * (int64_t)idle_of(&made, r), (int64_t)(p - 1) * left,
+                         "p %u m %u rank %u", p, m, r);
         }
         unmake(&made);
     }
@@ -320,7 +357,7 @@ static void form_holds(const struct pipeline *pipeline, size_t *count)
         if (!isnan(want)) {
             go(&made);
             uint32_t r = pipeline_form_rank(&shape);
-            double idle = (double)made.run.step_ps - (double)busy(&made.run.ranks[r]);
+            double idle = (double)idle_of(&made, r);
             cr_assert_float_eq(idle, want, 1e-6, "%s p %u v %u m %u: %g, not %g",
                                pipeline_row(shape.id)->name, shape.ranks, shape.chunks, shape.micro,
                                idle, want);
@@ -407,7 +444,7 @@ Test(pipeline, interleaving_costs_memory)
 
 /* A plain interpreter: ranks in turn, each as far as it comes, until all are done. */
 static void plain_run(const struct pipeline *p, const struct pipeline_costs *costs,
-                      struct pipeline_span *spans)
+                      struct task_span *spans)
 {
     uint32_t ranks = p->shape.ranks;
     size_t slots = (size_t)ranks * p->chunks * p->shape.micro, left = p->first[ranks];
@@ -432,7 +469,7 @@ static void plain_run(const struct pipeline *p, const struct pipeline_costs *cos
             }
             if (!ready) break;
             ps_t end = start + pipeline_task_ps(p, costs, r, t);
-            spans[i] = (struct pipeline_span){start, end};
+            spans[i] = (struct task_span){start, end};
             for (int s = 0; s < 2; s++) {
                 if (!sides[s] || !pipeline_next(p, r, t->chunk[s], s ? -1 : 1, &q, &c)) continue;
                 size_t slot = pipeline_slot(p, q, c, t->micro[s]);
@@ -497,7 +534,7 @@ Test(pipeline, random_runs_agree_and_add_up)
         go(&made);
         check_accounts(&made);
         size_t n = made.pipeline->first[shape.ranks];
-        struct pipeline_span *spans = mem_calloc(n, sizeof *spans);
+        struct task_span *spans = mem_calloc(n, sizeof *spans);
         plain_run(made.pipeline, &made.costs, spans);
         for (size_t k = 0; k < n; k++) {
             cr_assert_eq(spans[k].start_ps, made.run.spans[k].start_ps, "%d: task %zu", i, k);

@@ -42,10 +42,10 @@ static void make(struct made *m, const char *line)
         argv[argc++] = w;
     }
     cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s", err.text);
-    cr_assert_eq(tables_read(&m->tables, NULL, &err), 0, "%s", err.text);
+    cr_assert_eq(tables_read(&m->tables, ENGINE_CLOSED, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(plan_make(&m->plan, &m->tables, &args, &err), 0, "%s: %s", line, err.text);
-    m->step = step_predict(&m->plan.job, &m->tables.constants.values);
-    m->memory = memory_predict(&m->plan.job, &m->tables.constants.values);
+    m->step = step_predict(&m->plan.job, &m->tables.constants[ENGINE_CLOSED].values);
+    m->memory = memory_predict(&m->plan.job, &m->tables.constants[ENGINE_CLOSED].values);
     opts_release(&opts);
     free(rows);
     free(text);
@@ -102,6 +102,23 @@ Test(step, flops_of_known_models)
         near(flops / tokens, cases[i].per_token, .006, cases[i].line);
         unmake(&m);
     }
+}
+
+/* Attention within documents: FLOPs of a token are those of sequences as long as a document. */
+Test(step, flops_of_packed_documents)
+{
+    static const unsigned conventions[] = {0, FLOPS_FULL, FLOPS_HARDWARE};
+    struct made packed, one;
+    make(&packed, "--topo dgx-h100x8 --model llama3-8b --strategy cp8 --seq 128K --packed 2K "
+                  "--global-batch 64 --recompute full");
+    make(&one, "--topo dgx-h100x8 --model llama3-8b --strategy cp8 --seq 2K --global-batch 4096 "
+               "--recompute full");
+    for (int i = 0; i < 3; i++) {
+        double of = step_flops(&packed.plan.job, conventions[i]);
+        near(of, step_flops(&one.plan.job, conventions[i]), 1e-12, "packed");
+    }
+    unmake(&packed);
+    unmake(&one);
 }
 
 /* The conventions of one count: 6 N and 8 N with all parameters, attention apart. */
@@ -237,7 +254,8 @@ Test(memory, bytes_per_parameter)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct made m;
         make(&m, cases[i].line);
-        struct stage_memory s = memory_stage(&m.plan.job, &m.tables.constants.values, 0);
+        struct stage_memory s =
+            memory_stage(&m.plan.job, &m.tables.constants[ENGINE_CLOSED].values, 0);
         near((s.weights + s.gradients + s.optimizer) / GIB, cases[i].GiB, .01, cases[i].line);
         unmake(&m);
     }
@@ -370,7 +388,7 @@ Test(memory, remedy_is_true)
 {
     struct made m;
     make(&m, "--topo dgx-h100x2 --model llama3-8b --strategy dp16");
-    char *text = limit_remedy(&m.plan, &m.tables.constants.values, &m.step);
+    char *text = limit_remedy(&m.plan, &m.tables.constants[ENGINE_CLOSED].values, &m.step);
     cr_assert(text && strstr(text, "would fit"), "%s", text ? text : "fits already");
     free(text);
     unmake(&m);
@@ -428,7 +446,7 @@ Test(step, bubble_identity)
     struct made m;
     make(&m, "--topo dgx-h100 --model llama3-8b --strategy pp8 --global-batch 32 --seq 4096");
     struct job job = m.plan.job;
-    struct constants c = m.tables.constants.values;
+    struct constants c = m.tables.constants[ENGINE_CLOSED].values;
     job.shape.vocab = 0;
     job.stage_layers = NULL;
     c.micro_ms[job.fw] = c.step_ms[job.fw] = c.pp_exposed[job.fw] = 0;

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "train/pipeline.h"
 #include "train/rules.h"
 #include "train/strategy.h"
 
@@ -94,6 +95,10 @@ Test(strategy, words)
         {64, "-s fsdp", "fsdp64"},
         {128, "-s fsdp8x16", "fsdp8x16"},
         {128, "-s zero1", "dp128zero1"},
+        {128, "-s zero1shards8", "dp128zero1shards8"},
+        {128, "-s tp2cp2zero2 --fsdp-shards 4", "tp2cp2dp32zero2shards4"},
+        {128, "-s zero1 --fsdp-replicas 16", "dp128zero1shards8"},
+        {128, "-s zero1shards128", "dp128zero1"},
         {128, "-s zero2tp2", "tp2dp64zero2"},
         {128, "-s tp2-zero3", "tp2dp64zero3"},
         {16, "-s tp2sp", "tp2dp8sp"},
@@ -172,7 +177,20 @@ Test(strategy, faults)
         {"--feature grad-bytes=9", 1, "grad-bytes is 9|0.5..8"},
         {"--feature vocab-multiple=1.5", 1, "vocab-multiple is 1.5|whole"},
         {"--feature vocab-multiple=-1", 1, "vocab-multiple is -1"},
-        {"--fsdp-shards 4 --zero 1", 1, "4 shards are for fsdp, zero is 1"},
+        {"--cp-comm all", 1, "all|ring, gather, ulysses"},
+        {"--cp-comm ring -s ulysses2", 1, "ring|ulysses 2|cp 2"},
+        {"--moe-imbalance .9", 1, "moe-imbalance is 0.9|at least 1"},
+        {"--moe-imbalance nan", 1, "nan"},
+        {"--moe-capacity 0", 1, "moe-capacity is 0|above 0"},
+        {"--offload optimizer,gradients", 1, "gradients|optimizer, weights, activations"},
+        {"--offload weights,weights", 1, "twice"},
+        {"--bucket-size big", 1, "--bucket-size|big"},
+        {"--prefetch -1 --tp-tiles 0", 2, "--prefetch|--tp-tiles"},
+        {"--feature cp-comm=ulysses", 1, "ulysses|ring, gather"},
+        {"--fsdp-shards 4 --zero none", 1,
+         "4 shards are for fsdp and zero1 to zero3, zero is none"},
+        {"-s zero1shards4shards2", 1, "\"shards\" is given twice"},
+        {"-s fsdp8shards4", 1, "\"shards\" is given twice"},
         {"--seq 1T --global-batch 2147483647", 1, "more than 2^63"},
         {"-s tp --precision x --optimizer y --recompute z", 4, "tp|x|y|z"},
     };
@@ -237,6 +255,42 @@ Test(strategy, recompute)
     made(&s, 8, "--recompute full:3");
     cr_expect(s.recompute == RC_FULL && s.rc_blocks == 3);
     strategy_release(&s);
+}
+
+Test(strategy, what_options_and_features_say_twice)
+{
+    struct strategy s;
+    made(&s, 8, "-s cp4 --bucket-size 25M --prefetch 3 --tp-tiles 4 --cp-comm gather");
+    cr_expect(s.framework.bucket_bytes == 25 << 20 && s.framework.prefetch == 3);
+    cr_expect(s.framework.tp_tiles == 4 && s.framework.cp == CP_GATHER && !s.ulysses);
+    strategy_release(&s);
+    made(&s, 8, "-s cp4 --cp-comm ulysses");
+    cr_expect(s.ulysses && s.cp == 4);
+    cr_expect_str_eq(s.word, "ulysses4dp2");
+    strategy_release(&s);
+    made(&s, 8, "--bucket-size 0 --prefetch 0 --framework deepspeed");
+    cr_expect_eq(framework_bucket_B(&s.framework, 2, 8), 0);
+    cr_expect(s.framework.prefetch == 0 && s.framework.prefetch_params == 0);
+    strategy_release(&s);
+    made(&s, 8,
+         "--offload activations,optimizer --packed 2K --moe-imbalance 1.3 --moe-capacity 1.1");
+    cr_expect_eq(s.offload, OFFLOAD_ACTIVATIONS | OFFLOAD_OPTIMIZER);
+    cr_expect(s.packed == 2048 && s.moe_imbalance == 1.3 && s.moe_capacity == 1.1);
+    strategy_release(&s);
+}
+
+Test(strategy, schedules_are_pipelines)
+{
+    struct strategy s;
+    for (int i = 0; i < NSCHEDULES; i++) {
+        const char *name = schedule_name((enum schedule)i);
+        char *line = mem_printf("-s pp2 --schedule %s", name);
+        made(&s, 8, line);
+        cr_expect_eq(s.schedule, (enum schedule)i);
+        cr_expect_str_eq(name, pipeline_row((enum pipeline_id)i)->name);
+        strategy_release(&s);
+        free(line);
+    }
 }
 
 Test(strategy, places)
@@ -365,6 +419,61 @@ Test(strategy, features)
     cr_expect(s.framework.tp_overlap && s.framework.attention == ATTN_UNFUSED);
     cr_expect(s.framework.grad_bytes == 2 && s.framework.vocab_multiple == 64);
     strategy_release(&s);
+}
+
+/* Buckets, gathers and prefetch of a job, by the sources that the rows name. */
+Test(strategy, overlap_of_frameworks)
+{
+    static const struct {
+        const char *framework, *zero;
+        uint32_t dp;
+        double bucket_B, first_B;
+        bool gather, each;
+        uint32_t prefetch;
+    } rows[] = {
+        {"megatron", "none", 16, 40e6 * 4, 0, false, false, 0},
+        {"megatron", "1", 16, 40e6 * 4, 0, true, false, 0},
+        {"megatron", "1", 128, 128e6 * 4, 0, true, false, 0},
+        {"megatron", "2", 16, 40e6 * 4, 0, true, true, 0},
+        {"megatron", "3", 16, 40e6 * 4, 0, false, true, 3}, /* 500 M of layers of 218 M */
+        {"nemo", "1", 16, 40e6 * 2, 0, true, false, 0},
+        {"nemo", "3", 16, 40e6 * 2, 0, false, true, 1},
+        {"megatron-2022", "none", 16, 0, 0, false, false, 0},
+        {"deepspeed", "2", 16, 5e8 * 2, 0, false, true, 0},
+        {"deepspeed", "3", 16, 5e8 * 2, 0, false, true, 1}, /* 50 M of a layer of 218 M */
+        {"fsdp", "none", 16, 25 << 20, 1 << 20, false, false, 0},
+        {"fsdp", "3", 16, 25 << 20, 1 << 20, false, true, 1},
+        {"torchtitan", "none", 16, 100 << 20, 1 << 20, false, false, 0},
+        {"nanotron", "1", 16, 0, 0, false, false, 0},
+    };
+    static const enum shard shards[] = {SHARD_NONE, SHARD_ZERO1, SHARD_ZERO2, SHARD_FULL};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = ERR_INIT;
+        const struct framework *f = framework_find(&frameworks, rows[i].framework, &err);
+        struct job job = {.dp = rows[i].dp,
+                          .cp = 1,
+                          .tp = 1,
+                          .ep = 1,
+                          .etp = 1,
+                          .grad_B = f->grad_bytes,
+                          .dp_overlap = f->dp_overlap,
+                          .shard = shards[*rows[i].zero == 'n' ? 0 : *rows[i].zero - '0'],
+                          .shape = {.layers = 32,
+                                    .dense_layers = 32,
+                                    .hidden = 4096,
+                                    .ffn = 14336,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .head_dim = 128,
+                                    .vocab = 128256,
+                                    .gated = true}};
+        framework_overlap(&job, f);
+        cr_expect_eq(job.bucket_B, rows[i].bucket_B, "row %zu: %g", i, job.bucket_B);
+        cr_expect_eq(job.first_bucket_B, rows[i].first_B, "row %zu", i);
+        cr_expect(job.gather_overlap == rows[i].gather && job.reduce_each == rows[i].each,
+                  "row %zu", i);
+        cr_expect_eq(job.prefetch, rows[i].prefetch, "row %zu: %u", i, job.prefetch);
+    }
 }
 
 Test(strategy, faulty_frameworks)

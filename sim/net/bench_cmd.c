@@ -142,7 +142,7 @@ static struct network *build_network(const struct load *load, struct err *err)
 
 static void count(const struct load *load, const struct net_result *result, struct sample *sample)
 {
-    uint64_t run = result->messages / (result->nranks / result->classes);
+    uint64_t run = result->messages / result->stands_for;
     sample->events = result->events;
     sample->flows = load->size > 0 ? 2 * run : 0;
     sample->ranks = result->nranks;

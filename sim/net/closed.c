@@ -221,13 +221,13 @@ static double posts(const struct call *k, bool pxn)
 }
 
 /* Blocks between pairs: all-to-all, sendrecv, gather, scatter. */
-static struct way sends(const struct call *k, bool pxn)
+static struct way sends(const struct call *k, bool pxn, bool direct)
 {
     struct way w = {.algo = NCCL_P2P, .proto = NCCL_SIMPLE};
     w.base_us = closed_base(k->s, k->c, w.algo, w.proto);
-    w.latency_us = k->coll == COLL_SENDRECV ? k->alpha : posts(k, pxn);
+    w.latency_us = k->coll == COLL_SENDRECV || direct ? k->alpha : posts(k, pxn);
     set_wire(&w, k, pairs_GBps(k));
-    w.wire_us += pair_loss(k, w.wire_us);
+    if (!direct) w.wire_us += pair_loss(k, w.wire_us);
     return w;
 }
 
@@ -295,7 +295,8 @@ static void keep(struct way *ways, unsigned *n, const struct lib_args *args, str
 
 double closed_own(const struct site *s, const struct net_consts *c)
 {
-    return s->line_GBps * (s->bridged ? pcie_share : c->link_eff[s->gen]);
+    double GBps = s->line_GBps * (s->bridged ? pcie_share : c->link_eff[s->gen]);
+    return s->own_most_GBps > 0 ? fmin(GBps, s->own_most_GBps) : GBps;
 }
 
 double closed_nic(const struct site *s, const struct net_consts *c, double line_GBps)
@@ -328,7 +329,8 @@ unsigned closed_ways(const struct site *s, const struct net_consts *c, const str
         if (reduce && k.many) keep(ways, &n, args, tree(&k, p));
     }
     if (reduce && closed_may_nvls(s, args)) keep(ways, &n, args, nvls(&k));
-    if (!is_ring(coll)) keep(ways, &n, args, sends(&k, !args->no_pxn));
+    if (!is_ring(coll))
+        keep(ways, &n, args, sends(&k, !args->no_pxn, args->direct && coll == COLL_ALLTOALL));
     return n;
 }
 
@@ -453,6 +455,7 @@ int site_of(const struct topo *t, struct site *s, struct err *err)
         s->gen = LINK_PCIE;
         s->line_GBps = s->pair_GBps = t->host.pcie_GBps;
     }
+    s->own_most_GBps = topo_through_host(t);
     s->over = 1;
     if (s->nodes <= 1) return 0;
     double leaf = (double)t->leaf_hosts * s->per_host;

@@ -11,14 +11,15 @@ struct site {
     double n, nodes, per_node; /* accelerators, nodes, accelerators of a node */
     double per_host;           /* accelerators of a host */
     double line_GBps;          /* of an accelerator, with the peers there are */
-    double pair_GBps;          /* of two neighbours, where each pair has links of its own */
-    double nic_GBps;           /* of all NICs of a node; 0: one node */
-    double one_GBps;           /* of the NICs of one accelerator, or of the one that it shares */
-    double pcie_GBps;          /* what an accelerator copies over its own PCIe link */
-    double near;               /* share of the node's NICs at its own PCIe switch */
-    double reach;              /* .. and of those that others of its host hand on to (PXN) */
-    double leaf;               /* accelerators under a leaf switch whose links up are too few, .. */
-    double leaf_hosts, over;   /* .. its hosts, and k of 1:k; 0, 0, 1: there is none */
+    double own_most_GBps;    /* through host memory: what its kernels reach there; 0: other links */
+    double pair_GBps;        /* of two neighbours, where each pair has links of its own */
+    double nic_GBps;         /* of all NICs of a node; 0: one node */
+    double one_GBps;         /* of the NICs of one accelerator, or of the one that it shares */
+    double pcie_GBps;        /* what an accelerator copies over its own PCIe link */
+    double near;             /* share of the node's NICs at its own PCIe switch */
+    double reach;            /* .. and of those that others of its host hand on to (PXN) */
+    double leaf;             /* accelerators under a leaf switch whose links up are too few, .. */
+    double leaf_hosts, over; /* .. its hosts, and k of 1:k; 0, 0, 1: there is none */
     enum fabric fabric;
     double socket_nics; /* NICs of a node that the kernel's sockets drive; 0: none */
     bool nvswitch, grace;

@@ -477,6 +477,7 @@ void coll_fault_apply(struct coll_machine *m)
     case COLL_FAULT_NO_PEER:
         topo->scale_up = SCALE_UP_PCIE_HOST;
         if (topo->line_GBps > 63) topo->line_GBps = topo->line_GBps > 300 ? 63 : 31.5;
+        topo->ring_GBps = topo_usual_through_host(topo->line_GBps);
         break;
     case COLL_FAULT_ONE_NIC:
         topo->nic_Gbps = (host < 400 ? host : 400) / (double)topo->per_host;

@@ -19,12 +19,9 @@ const struct opts_row fault_rows[] = {
     {0},
 };
 
-static const char forms[] = "a fault is LINK=FRACTION (host0/nic3=0.5), NIC=0, no-peer-access, "
-                            "nics=N or tcp";
-
-/* Ring bandwidth over line rate of PCIe through host memory: 5 of 31.5 GB/s on 8 RTX 4090
- * (NVIDIA/nccl-tests#307). */
-static const double through_host = 5 / 31.5;
+static const char forms[] =
+    "a fault is LINK=FRACTION (host0/nic3=0.5), NIC=0, no-peer-access, nics=N or tcp; of a "
+    "training step also gpu3=0.8 (an accelerator's speed) and link:host0/gpu2=0.5 (its links)";
 
 static void no_peers(struct topo *topo)
 {
@@ -32,7 +29,7 @@ static void no_peers(struct topo *topo)
     if (topo->scale_up == SCALE_UP_MEMORY || topo->scale_up == SCALE_UP_PCIE_HOST) return;
     topo->scale_up = SCALE_UP_PCIE_HOST;
     topo->line_GBps = topo->host.pcie_GBps;
-    topo->ring_GBps = through_host * topo->line_GBps;
+    topo->ring_GBps = topo_usual_through_host(topo->line_GBps);
     topo->domain_hosts = 1;
 }
 
@@ -99,6 +96,13 @@ void fault_release(struct topo *topo)
     free(topo->faults);
     topo->faults = NULL;
     topo->nfaults = 0;
+}
+
+int64_t fault_host(const struct fault *fault)
+{
+    const char *link = fault->link;
+    if (!link || strncmp(link, "host", 4) != 0 || link[4] == '*') return -1;
+    return (int64_t)strtoull(link + 4, NULL, 10);
 }
 
 /* Whether the fault names a NIC's link to the network. */

@@ -51,4 +51,7 @@ int fault_read(struct doc *doc, struct topo *topo, struct err *err);
  * missing; 1 if none is named. For closed forms; other links that are named have no part in it. */
 double fault_nic_share(const struct topo *topo);
 
+/* The number of the host that a fault names alone; -1: it names all, or none. */
+int64_t fault_host(const struct fault *fault);
+
 void fault_release(struct topo *topo);

@@ -116,3 +116,61 @@ const struct algo flow_tree = {
     .build = build,
     .grouped = true,
 };
+
+/* ---- reduction inside nodes alone ---- */
+
+static uint32_t one_per_node(const struct algo_args *args)
+{
+    return nodes_of(args);
+}
+
+static uint32_t one_part(const struct algo_args *args)
+{
+    (void)args;
+    return 1;
+}
+
+/* Node `node` has the ranks from `first` on. */
+static void inside_switch(struct prog *prog, uint32_t first, uint32_t size)
+{
+    struct ref sum = ref_scratch(0, 0);
+    sched_agent_at(prog, first, false);
+    sched_lane(prog, 0, 0);
+    sched_recv_ref(prog, first, sum);
+    for (uint32_t i = 1; i < size; i++)
+        sched_recv_reduce_ref(prog, first + i, sum, sum);
+    sched_final(prog);
+    sched_lane(prog, 0, 1);
+    for (uint32_t i = 0; i < size; i++)
+        sched_send_ref(prog, first + i, sum);
+}
+
+static void build_inside(struct prog *prog, const struct algo_args *args, uint32_t end)
+{
+    uint32_t node = 0, first = 0;
+    if (end >= args->nranks) {
+        for (; node < end - args->nranks; node++)
+            first += size_of(args, node);
+        inside_switch(prog, first, size_of(args, node));
+        return;
+    }
+    while (end >= first + size_of(args, node))
+        first += size_of(args, node++);
+    sched_lane(prog, 0, 0);
+    sched_send(prog, args->nranks + node, 0);
+    sched_lane(prog, 1, 1);
+    sched_recv(prog, args->nranks + node, 0);
+}
+
+const struct algo flow_inside = {
+    .coll = COLL_ALLREDUCE,
+    .name = "inside",
+    .symmetry = SYM_NONE,
+    .channels = 1,
+    .paper = "NVIDIA NVLink SHARP 2022",
+    .what = "the switch of each node adds up its ranks, and tells them",
+    .nparts = one_part,
+    .build = build_inside,
+    .grouped = true,
+    .agents = one_per_node,
+};

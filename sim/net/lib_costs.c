@@ -33,16 +33,19 @@ void net_rates(const struct net_consts *c, const struct topo *topo, struct net_r
         nic_eff = closed_nic(&site, c, topo->one_nic_Gbps / 8) / (topo->one_nic_Gbps / 8);
     err_release(&quiet);
     const struct net_rate all[NNET_KINDS] = {
-        [NET_PORT] = {1, 0},
-        [NET_NVLINK] = {nvlink_eff, ps_of(pcie     ? 0
-                                          : direct ? hop
-                                                   : hop / 2)},
-        [NET_XGMI] = {gen == LINK_XGMI ? eff : c->link_eff[LINK_XGMI], ps_of(hop)},
-        [NET_PCIE] = {pcie ? eff : .8, ps_of(pcie ? hop / 2 : 0)}, /* copies reach 0.80 to 0.83 */
-        [NET_SOCKET] = {.8, 0},
-        [NET_MEMORY] = {.8, 0},
-        [NET_NIC] = {nic_eff, ps_of(c->alpha_us[topo->fabric] / 2)},
-        [NET_FABRIC] = {c->nic_eff[topo->fabric], 0},
+        [NET_PORT] = {1, 0, 0},
+        [NET_NVLINK] = {nvlink_eff,
+                        ps_of(pcie     ? 0
+                              : direct ? hop
+                                       : hop / 2),
+                        0},
+        [NET_XGMI] = {gen == LINK_XGMI ? eff : c->link_eff[LINK_XGMI], ps_of(hop), 0},
+        [NET_PCIE] = {pcie ? eff : .8, ps_of(pcie ? hop / 2 : 0),
+                      topo_through_host(topo)}, /* copies reach 0.80 to 0.83 */
+        [NET_SOCKET] = {.8, 0, 0},
+        [NET_MEMORY] = {.8, 0, 0},
+        [NET_NIC] = {nic_eff, ps_of(c->alpha_us[topo->fabric] / 2), 0},
+        [NET_FABRIC] = {c->nic_eff[topo->fabric], 0, 0},
     };
     memcpy(rates, all, sizeof all);
 }
@@ -55,9 +58,10 @@ static void sends(const struct net_consts *c, const struct site *s, const struct
     bool pair = coll == COLL_SENDRECV, many = s->nodes > 1;
     double alpha = many ? closed_alpha(s, c, args, bytes) : 0;
     double link[2] = {inside_us(c, s->gen, NCCL_LL), c->alpha_us[s->fabric]}; /* of net_rates */
-    *base_us += closed_pair_loss(s, c, coll, bytes);
-    if (!pair) *base_us += closed_posts(s, c, args, bytes);
-    if (!pair || !many) *base_us = fmax(0, *base_us - link[many]);
+    bool direct = args->direct && !pair;
+    if (!direct) *base_us += closed_pair_loss(s, c, coll, bytes);
+    if (!direct && !pair) *base_us += closed_posts(s, c, args, bytes);
+    if (!direct && (!pair || !many)) *base_us = fmax(0, *base_us - link[many]);
     for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
         bool inside = scope <= SCOPE_DOMAIN;
         double eff = !pair ? c->alltoall_eff : many ? c->sendrecv_net : c->sendrecv_eff;
@@ -88,42 +92,38 @@ static double stretch(const struct net_consts *c, const struct site *s, int algo
     }
 }
 
-void lib_costs(const struct net_consts *c, const struct topo *topo, const struct lib_args *args,
+void lib_costs(const struct net_consts *c, const struct site *site, const struct lib_args *args,
                const struct lib_choice *choice, enum coll_id coll, uint64_t bytes,
                uint32_t channels, struct net_cost *costs, double *base_us)
 {
-    struct site site;
-    struct err quiet = ERR_INIT;
     memset(costs, 0, NSCOPES * sizeof *costs);
     *base_us = 0;
-    bool bad = site_of(topo, &site, &quiet) != 0;
-    err_release(&quiet);
-    if (bad || choice->proto < 0) return;
+    if (choice->proto < 0) return;
     int p = choice->proto, algo = choice->algo;
     bool nvls = algo == NCCL_NVLS || algo == NCCL_NVLS_TREE;
-    double alpha = site.nodes > 1 ? closed_alpha(&site, c, args, bytes) : 0;
-    double link = c->alpha_us[site.fabric] * fmin(c->ring_alpha, 1),
-           own = closed_own(&site, c) * 1e9;
-    double ring = closed_crowding(&site, c, NCCL_RING, coll); /* the links are that much slower */
-    double crowding = closed_crowding(&site, c, algo, coll) / ring;
-    *base_us = closed_base(&site, c, algo, p);
-    if (nvls) *base_us += closed_nvls_ramp(&site, c, bytes);
+    double alpha = site->nodes > 1 ? closed_alpha(site, c, args, bytes) : 0;
+    double link = c->alpha_us[site->fabric] * fmin(c->ring_alpha, 1),
+           own = closed_own(site, c) * 1e9;
+    double ring = closed_crowding(site, c, NCCL_RING, coll); /* the links are that much slower */
+    double crowding = closed_crowding(site, c, algo, coll) / ring;
+    *base_us = closed_base(site, c, algo, p);
+    if (nvls) *base_us += closed_nvls_ramp(site, c, bytes);
     if (algo == NCCL_P2P) {
-        sends(c, &site, args, coll, bytes, costs, base_us);
+        sends(c, site, args, coll, bytes, costs, base_us);
         return;
     }
     for (int scope = SCOPE_HOST; scope < NSCOPES; scope++) {
         bool inside = scope <= SCOPE_DOMAIN;
-        double hop = inside ? inside_us(c, site.gen, p)
+        double hop = inside ? inside_us(c, site->gen, p)
                             : alpha * c->proto_alpha[p] * (algo == NCCL_RING ? c->ring_alpha : 1);
-        double links = inside ? inside_us(c, site.gen, NCCL_LL) : link;
+        double links = inside ? inside_us(c, site->gen, NCCL_LL) : link;
         costs[scope].latency_ps = inside && nvls ? 0 : ps_of(hop - links);
-        costs[scope].stretch = stretch(c, &site, algo, p, coll, inside) * crowding;
+        costs[scope].stretch = stretch(c, site, algo, p, coll, inside) * crowding;
         if (algo == NCCL_RING && p == NCCL_LL)
             costs[scope].most_Bps = own * c->ll_most * costs[scope].stretch / channels;
         if (algo == NCCL_TREE) costs[scope].most_Bps = own / ring / 2 / channels; /* up, or down */
         if (args->channels && inside) { /* of one channel, whoever chose their number */
-            double most = nccl_channel_GBps(site.gen) * 1e9 * costs[scope].stretch;
+            double most = nccl_channel_GBps(site->gen) * 1e9 * costs[scope].stretch;
             if (!(costs[scope].most_Bps > 0) || most < costs[scope].most_Bps)
                 costs[scope].most_Bps = most;
         }

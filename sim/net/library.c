@@ -133,6 +133,28 @@ static void copy_alone(const struct topo *topo, const struct site *site,
         time->time_us = closed_launched(site, consts, args, coll, time->wire_us, &time->launch_us);
 }
 
+static unsigned quickest(const struct way *ways, unsigned n)
+{
+    unsigned best = 0;
+    for (unsigned i = 1; i < n; i++) {
+        if (sum(&ways[i]) < sum(&ways[best])) best = i;
+    }
+    return best;
+}
+
+int lib_way(const struct site *site, const struct net_consts *consts, const struct lib_args *args,
+            enum coll_id coll, uint64_t bytes, struct way *way)
+{
+    struct way ways[NWAYS];
+    if (args->library == LIBRARY_MPI) {
+        *way = closed_mpi(site, consts, site->gen != LINK_MEMORY, coll, bytes);
+        return 0;
+    }
+    unsigned n = closed_ways(site, consts, args, coll, bytes, ways);
+    if (n) *way = ways[quickest(ways, n)];
+    return n ? 0 : -1;
+}
+
 int lib_closed(const struct topo *topo, const struct net_consts *consts,
                const struct lib_args *args, enum coll_id coll, uint64_t bytes,
                struct lib_time *time, struct err *err)
@@ -151,7 +173,7 @@ int lib_closed(const struct topo *topo, const struct net_consts *consts,
         return 0;
     }
     struct way ways[NWAYS];
-    unsigned n = closed_ways(&site, consts, args, coll, bytes, ways), best = 0;
+    unsigned n = closed_ways(&site, consts, args, coll, bytes, ways), best;
     if (!n) {
         char legal[256] = "";
         list_ways(&site, consts, args, coll, legal, sizeof legal);
@@ -161,9 +183,7 @@ int lib_closed(const struct topo *topo, const struct net_consts *consts,
                        args->algo < 0 ? "auto" : nccl_algo_name(args->algo),
                        args->proto < 0 ? "of choice" : nccl_proto_name(args->proto), legal);
     }
-    for (unsigned i = 1; i < n; i++) {
-        if (sum(&ways[i]) < sum(&ways[best])) best = i;
-    }
+    best = quickest(ways, n);
     take(time, &ways[best]);
     ask_nccl(&site, args, coll, bytes, time);
     time->time_us = closed_launched(&site, consts, args, coll, sum(&ways[best]), &time->launch_us);

@@ -40,6 +40,8 @@ struct lib_args {
     uint32_t channels; /* 0: as the library chooses */
     bool sharp;        /* reduction in the network's switches is set up */
     bool no_nvls;      /* a version of before NVLS */
+    bool direct;       /* all-to-all by one kernel that writes to all peers, as DeepEP's: nothing
+                          per pair */
     bool no_pxn;       /* sends leave by the sender's own NIC, each for itself */
     double launch_us;  /* the user's floor; < 0: the constants' */
     double alpha_us;   /* the user's latency of a hop between hosts; < 0: the constants' */
@@ -72,6 +74,14 @@ int lib_closed(const struct topo *topo, const struct net_consts *consts,
                const struct lib_args *args, enum coll_id coll, uint64_t bytes,
                struct lib_time *time, struct err *err);
 
+struct site; /* closed.h */
+
+/* What the library does for a group of accelerators, by formula: the quickest of closed_ways, or
+ * what closed_mpi says. -1: there is no way to run the call. */
+struct way;
+int lib_way(const struct site *site, const struct net_consts *consts, const struct lib_args *args,
+            enum coll_id coll, uint64_t bytes, struct way *way);
+
 /* The arguments when the user names nothing: NCCL, one process per GPU, all else chosen. */
 struct lib_args lib_usual(void);
 
@@ -93,7 +103,7 @@ void net_rates(const struct net_consts *consts, const struct topo *topo, struct 
  * go by `channels` flows at once, and the time of the kernel around all messages (us). The latency
  * of a hop is what the closed form charges, less what the links of net_rates have already. */
 struct net_cost;
-void lib_costs(const struct net_consts *consts, const struct topo *topo,
+void lib_costs(const struct net_consts *consts, const struct site *site,
                const struct lib_args *args, const struct lib_choice *choice, enum coll_id coll,
                uint64_t bytes, uint32_t channels, struct net_cost *costs, double *base_us);
 

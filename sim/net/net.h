@@ -66,16 +66,24 @@ struct net_args {
     size_t granule;     /* chunks are cut at multiples of it; 0: LAYOUT_GRANULE */
     const struct net_cost *costs;  /* NSCOPES entries; NULL: none */
     const struct net_hands *hands; /* NULL: others move the data; else gamma is not read */
+    uint32_t groups; /* so many groups run the schedule at once, side by side: rank k of group b is
+                        the network's rank base + k x groups + b, and the result's k x groups + b.
+                        0: 1 */
+    uint32_t base;   /* with `ranks` of a job not read */
+    bool flood; /* all that a wire carries flows from the start, nothing waits for anything: what
+                   the wire time of a pipeline tends to as its slices get ever smaller, without
+                   latencies. In one pass, without hands; times of reduces are not
+                   counted */
     bool keep_log, keep_steps;
     bool keep_links; /* of a job: give its link_bytes; net_run always does */
-    bool fold; /* run one rank of each class where a symmetry is proven (fold.h); not with keep_log
-                  or keep_steps, and net_run alone */
+    bool fold; /* run one of what is alike, as far as that is proven (fold.h); not with keep_log or
+                  keep_steps, and net_run alone */
 };
 
 /* What a run gave. The creator of the arrays is net_run; net_result_release frees them. All times
  * are on the clock of the run. */
 struct net_result {
-    uint32_t nranks;
+    uint32_t nranks; /* of all groups */
     ps_t start_ps;   /* 0, or when the job started */
     ps_t total_ps;   /* the last rank's finish */
     ps_t *finish_ps; /* per rank: its last group has ended and its pulled messages are released */
@@ -88,8 +96,9 @@ struct net_result {
     double *link_bytes;  /* per link of the network: carried by it, stretched */
     uint32_t limit;      /* the link nearest to its capacity over the run; UINT32_MAX: none */
     double limit_use;    /* .. its bytes over what it could carry in the time; 0 to 1 */
-    uint32_t classes;    /* ranks that were run; nranks: nothing was folded */
-    char why[160];       /* .. why, if it should have been; "" */
+    uint32_t classes;    /* ranks that were run */
+    uint32_t stands_for; /* flows that each that ran stands for; 1: nothing was folded */
+    char why[160];       /* why ranks were not folded, if they should have been; "" */
     struct msg_log *log; /* with keep_log: every message in the order of posting */
     size_t nlog;
     struct trace steps; /* with keep_steps: every step, in picoseconds, sorted */
@@ -119,13 +128,50 @@ void net_result_release(struct net_result *result);
 struct net_job {
     const struct linked *linked;
     const struct net_args *args; /* network, alpha, beta and fold are not read */
-    const uint32_t *ranks;       /* the network's rank for each; NULL: rank r is rank r */
+    const uint32_t *ranks;       /* the network's rank for each, of all groups; NULL: from
+                                    args->base on */
     const uint32_t *after; /* `nafter` numbers of earlier jobs: it starts after the last of them */
     uint32_t nafter;
-    ps_t start_ps; /* .. this much later; without any, this long after time 0 */
+    ps_t start_ps;                /* .. this much later; without any, this long after time 0 */
+    const struct network *routes; /* another one with the same links by number, for routes and
+                                     latencies; where its links are slower, bytes are stretched by
+                                     as much as on the fastest of a route. NULL: that of the run */
 };
 
 /* Runs `njobs` jobs to their ends; results[j] is that of job j, and all of them or none are set.
  * Errors as net_run; a job in `after` that is not earlier is ERR_USAGE. */
 int net_run_jobs(const struct network *network, const struct net_job *jobs, uint32_t njobs,
                  struct net_result *results, struct err *err);
+
+/* ---- jobs that another clock starts
+ * -------------------------------------------------------------- The same run, an instant at a
+ * time, for whoever has events of his own in between. A job may run again once it has ended; what
+ * it needs (lanes, wires) is made once, by net_add.
+ *
+ *     while ((now = least of net_next_ps and what else comes) != PS_NEVER)
+ *         net_step: jobs that ended now; then net_start what follows */
+struct net;
+
+/* `rates` (NNET_KINDS, by network_meets; NULL: all 1): the part of their rates that links have in
+ * the run. Everything is borrowed; so is, of a job, all that net_job points to. */
+struct net *net_open(const struct network *network, const double *rates);
+
+/* A new job, which `start_ps` and `after` do not start; its number, 0 for the first. 0, or -1 with
+ * the sentences of net_run_jobs: the run cannot go on, but be closed. */
+int net_add(struct net *net, const struct net_job *job, uint32_t *number, struct err *err);
+
+/* Starts a job, which must not be running, at `when_ps`, which must not have passed. 0, or -1 with
+ * a sentence (ERR_FAILED): what it sent in its last run is not what was taken. */
+int net_start(struct net *net, uint32_t job, ps_t when_ps, struct err *err);
+
+/* When something happens next; PS_NEVER: nothing is left. */
+ps_t net_next_ps(const struct net *net);
+
+/* Takes all of the next instant; *ended: the jobs that ended in it, valid until the next call. What
+ * is started for the same instant afterwards makes another one of it. 0, or -1: times beyond 213
+ * days. */
+int net_step(struct net *net, const uint32_t **ended, uint32_t *nended, struct err *err);
+
+/* Ends the run and frees it. With `err` it checks what net_run_jobs checks at the end: a job that
+ * stands still, bytes that were sent and not taken, a link that carried more than it can. */
+int net_close(struct net *net, struct err *err);

@@ -5,6 +5,7 @@
 #include "net/network.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,20 @@ struct spoiled {
     double fraction;
 };
 
+/* Where a ring leaves a domain. */
+struct ring_exit {
+    uint32_t host, gpu, nic;
+};
+
+/* Exits of the rings of groups: those of a rank's group in its domain. */
+struct rings {
+    uint32_t base, n, groups;
+    struct ring_exit *exits;
+    uint32_t nexits, cap;
+    uint32_t *start, *count; /* per rank of the groups */
+    uint32_t least;          /* of the counts */
+};
+
 /* A host whose NICs are not those of the others. */
 struct odd_host {
     uint32_t host;
@@ -60,6 +75,7 @@ struct network {
     struct nic_use use;
     struct odd_host *odd; /* by host */
     size_t nodd, odd_cap;
+    struct rings rings;      /* groups 0: one, of all ranks, and all NICs are its */
     struct spoiled *spoiled; /* by link */
     size_t nspoiled, spoiled_cap;
 };
@@ -553,6 +569,9 @@ void network_free(struct network *network)
         for (size_t i = 0; i < network->nodd; i++)
             use_release(&network->odd[i].use);
     }
+    free(network->rings.exits);
+    free(network->rings.start);
+    free(network->rings.count);
     free(network->odd);
     free(network->spoiled);
     free(network->fraction);
@@ -592,6 +611,7 @@ static struct net_link usual_link(const struct network *network, uint32_t link)
     struct net_link out = {.kind = NET_FABRIC};
     double GBps = 0, fraction = 1, latency_ns = 0;
     uint32_t from, to, l = link % fabric->stride;
+    bool at_accel = false;
     if (link >= fabric->first) {
         GBps = fabric_link(fabric, link - fabric->first, &from, &to);
     } else if (l < network->host.nlinks) {
@@ -600,6 +620,8 @@ static struct net_link usual_link(const struct network *network, uint32_t link)
         GBps = at->GBps;
         latency_ns = at->latency_ns;
         out.kind = at->kind;
+        const struct graph_node *nodes = network->host.graph.nodes;
+        at_accel = nodes[at->from].kind == GRAPH_ACCEL || nodes[at->to].kind == GRAPH_ACCEL;
     } else {
         fraction = network->fraction[l];
         GBps = port_GBps(network, l - fabric->port);
@@ -607,7 +629,10 @@ static struct net_link usual_link(const struct network *network, uint32_t link)
         out.peak_Bps = network->burst_Bps * fraction;
         out.bucket_bytes = network->burst_bytes;
     }
-    out.capacity_Bps = GBps * 1e9 * network->rates[out.kind].efficiency * fraction;
+    GBps *= network->rates[out.kind].efficiency;
+    if (at_accel && network->rates[out.kind].own_most_GBps > 0)
+        GBps = fmin(GBps, network->rates[out.kind].own_most_GBps);
+    out.capacity_Bps = GBps * 1e9 * fraction;
     bool stated = network->latency_ns > 0; /* half at each NIC; of a torus: per hop */
     if (stated && out.kind == NET_NIC)
         latency_ns = network->latency_ns / (fabric->layout == TOPO_TORUS ? 1 : 2);
@@ -699,6 +724,24 @@ void network_ends(const struct network *network, uint32_t link, uint64_t *from, 
     }
 }
 
+static bool touches(const struct host_link *link, const uint32_t *nodes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (link->from == nodes[i] || link->to == nodes[i]) return true;
+    }
+    return false;
+}
+
+enum net_kind network_meets(const struct network *network, uint32_t link)
+{
+    const struct host *host = &network->host;
+    enum net_kind kind = network_link(network, link).kind;
+    if (kind != NET_PCIE) return kind;
+    const struct host_link *at = &host->links[link % network->fabric.stride];
+    if (touches(at, host->nic, host->nics)) return NET_NIC;
+    return touches(at, host->gpu, host->gpus) ? NET_PCIE : NET_SOCKET;
+}
+
 /* ---- routes ---- */
 
 /* An end of a route. */
@@ -710,6 +753,58 @@ static struct end end_of(const struct network *network, uint32_t rank)
 {
     uint32_t accel = network->order ? network->order[rank] : rank;
     return (struct end){accel / network->per_host, accel % network->per_host};
+}
+
+/* ---- rings of groups ---- */
+
+/* Adds the NICs that an accelerator owns to the exits from `first` on, those that are not there. */
+static void add_exits(struct network *network, uint32_t first, struct end end)
+{
+    struct rings *rings = &network->rings;
+    const struct nic_use *use = use_of(network, end.host);
+    uint32_t own = use->set[end.gpu].count ? use->set[end.gpu].each : 0;
+    for (uint32_t i = 0; i < own; i++) {
+        uint32_t nic = own_nic(use, end.gpu, i), at = first;
+        while (at < rings->nexits &&
+               (rings->exits[at].host != end.host || rings->exits[at].nic != nic))
+            at++;
+        if (at < rings->nexits) continue;
+        MEM_GROW(rings->exits, rings->nexits, rings->cap);
+        rings->exits[rings->nexits++] = (struct ring_exit){end.host, end.gpu, nic};
+    }
+}
+
+/* The exits of members k.. of group b that are in one domain; gives the first that is in another.
+ */
+static uint32_t join_exits(struct network *network, uint32_t k, uint32_t b)
+{
+    struct rings *rings = &network->rings;
+    uint32_t first = rings->nexits, at = k * rings->groups + b, next = k;
+    uint32_t domain = end_of(network, rings->base + at).host / network->domain_hosts;
+    for (; next < rings->n; next++) {
+        struct end end = end_of(network, rings->base + next * rings->groups + b);
+        if (end.host / network->domain_hosts != domain) break;
+        add_exits(network, first, end);
+    }
+    for (; k < next; k++) {
+        rings->start[k * rings->groups + b] = first;
+        rings->count[k * rings->groups + b] = rings->nexits - first;
+    }
+    if (rings->nexits - first < rings->least) rings->least = rings->nexits - first;
+    return next;
+}
+
+void network_rings(struct network *network, uint32_t n, uint32_t groups, uint32_t base)
+{
+    struct rings *rings = &network->rings;
+    bool none = is_switch(network) || network->fabric.layout == TOPO_TORUS;
+    if (none || network->hosts <= network->domain_hosts) return;
+    *rings = (struct rings){.base = base, .n = n, .groups = groups, .least = UINT32_MAX};
+    rings->start = mem_calloc((size_t)n * groups, sizeof *rings->start);
+    rings->count = mem_calloc((size_t)n * groups, sizeof *rings->count);
+    for (uint32_t b = 0; b < groups; b++)
+        for (uint32_t k = 0; k < n;)
+            k = join_exits(network, k, b);
 }
 
 /* Moves a way inside a host to the numbers of the network; passes its length on. */
@@ -727,18 +822,25 @@ static uint32_t relay(const struct network *network, struct end end, uint32_t ni
 {
     const struct host *host = &network->host;
     uint32_t beside = use_of(network, end.host)->beside[nic];
-    if (network->policy == NET_RING) return host_has_peers(host, beside) ? beside : end.gpu;
+    if (network->policy == NET_RING && !network->rings.groups)
+        return host_has_peers(host, beside) ? beside : end.gpu;
     bool far = host_near(host, end.gpu, nic) > GRAPH_PXB;
     bool can = host->nic_passes == 0 && host_near(host, beside, nic) <= GRAPH_PXB &&
                host_linked(host, end.gpu, beside);
     return far && can ? beside : end.gpu;
 }
 
+/* Whether the way from an accelerator to the one that hands on is one of the message. */
+static bool relays(const struct network *network)
+{
+    return network->policy != NET_RING || network->rings.groups;
+}
+
 static uint32_t to_nic(const struct network *network, struct end end, uint32_t nic, uint32_t *path)
 {
     const struct host *host = &network->host;
     uint32_t by = relay(network, end, nic), hops = 0;
-    if (by != end.gpu && network->policy != NET_RING) hops = host_way(host, end.gpu, by, path);
+    if (by != end.gpu && relays(network)) hops = host_way(host, end.gpu, by, path);
     hops += host_to_nic(host, by, nic, path + hops);
     return rebase(network, end.host, hops, path);
 }
@@ -748,8 +850,7 @@ static uint32_t from_nic(const struct network *network, struct end end, uint32_t
 {
     const struct host *host = &network->host;
     uint32_t by = relay(network, end, nic), hops = host_from_nic(host, nic, by, path);
-    if (by != end.gpu && network->policy != NET_RING)
-        hops += host_way(host, by, end.gpu, path + hops);
+    if (by != end.gpu && relays(network)) hops += host_way(host, by, end.gpu, path + hops);
     return rebase(network, end.host, hops, path);
 }
 
@@ -770,6 +871,7 @@ uint32_t network_ring_nics(const struct network *network)
     if (is_switch(network) || network->hosts <= network->domain_hosts ||
         network->fabric.layout == TOPO_TORUS)
         return 0;
+    if (network->rings.groups) return network->rings.least;
     uint32_t least = network->use.nring, over = network->hosts % network->domain_hosts;
     for (size_t i = 0; i < network->nodd; i++)
         if (network->odd[i].use.nring < least) least = network->odd[i].use.nring;
@@ -794,9 +896,29 @@ static void choose_nics(const struct network *network, uint32_t channel, struct 
     if (host_near(&network->host, by, nic[1]) <= GRAPH_PXB) nic[0] = nic[1];
 }
 
-static uint32_t rank_route(const struct network *network, struct end end[2], uint32_t channel,
+/* The exit of a rank's group in its domain, for a channel. */
+static void ring_exit(const struct network *network, uint32_t rank, uint32_t channel,
+                      struct end *end, uint32_t *nic)
+{
+    const struct rings *rings = &network->rings;
+    uint32_t at = rank - rings->base;
+    const struct ring_exit *out = &rings->exits[rings->start[at] + channel % rings->count[at]];
+    bool itself = end->host == out->host && !host_has_peers(&network->host, end->gpu);
+    *end = (struct end){out->host, itself ? end->gpu : out->gpu};
+    *nic = out->nic;
+}
+
+static bool in_rings(const struct network *network, uint32_t rank)
+{
+    const struct rings *rings = &network->rings;
+    uint32_t at = rank - rings->base; /* wraps below the base */
+    return rank >= rings->base && at < rings->n * rings->groups && rings->count[at] > 0;
+}
+
+static uint32_t rank_route(const struct network *network, const uint32_t rank[2], uint32_t channel,
                            uint32_t *path)
 {
+    struct end end[2] = {end_of(network, rank[0]), end_of(network, rank[1])};
     const struct host *host = &network->host;
     uint32_t hops = 0, nic[2] = {0, 0}, hosts[2] = {end[0].host, end[1].host};
     if (hosts[0] == hosts[1])
@@ -808,7 +930,12 @@ static uint32_t rank_route(const struct network *network, struct end end[2], uin
     }
     if (network->fabric.layout == TOPO_TORUS)
         return fabric_way(&network->fabric, hosts, nic, channel, path);
-    choose_nics(network, channel, end, nic);
+    if (in_rings(network, rank[0]) && in_rings(network, rank[1])) {
+        for (int i = 0; i < 2; i++)
+            ring_exit(network, rank[i], channel, &end[i], &nic[i]);
+    } else {
+        choose_nics(network, channel, end, nic);
+    }
     for (int i = 0; i < 2; i++)
         hosts[i] = end[i].host;
     hops = to_nic(network, end[0], nic[0], path);
@@ -902,10 +1029,8 @@ uint32_t network_route(const struct network *network, uint32_t src, uint32_t dst
         if (dst < n) path[hops++] = 2 * dst + 1;
         return hops;
     }
-    if (src < n && dst < n) {
-        struct end end[2] = {end_of(network, src), end_of(network, dst)};
-        return rank_route(network, end, channel, path);
-    }
+    if (src < n && dst < n)
+        return rank_route(network, (const uint32_t[2]){src, dst}, channel, path);
     if (src < n) return agent_route(network, src, dst - n, true, channel, path);
     if (dst < n) return agent_route(network, dst, src - n, false, channel, path);
     uint32_t nd = domains(network);

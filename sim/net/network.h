@@ -34,8 +34,9 @@ enum net_scope { SCOPE_SELF, SCOPE_HOST, SCOPE_DOMAIN, SCOPE_RAIL, SCOPE_ALL, NS
 
 /* What a class of links does with its datasheet figures: from the table of constants. */
 struct net_rate {
-    double efficiency; /* of the line rate, (0, 1] */
-    ps_t latency_ps;   /* of a hop */
+    double efficiency;    /* of the line rate, (0, 1] */
+    ps_t latency_ps;      /* of a hop */
+    double own_most_GBps; /* most of a link that ends at an accelerator; 0: no other limit */
 };
 
 struct net_link {
@@ -74,6 +75,12 @@ struct network *network_build(const struct topo *topo, const struct net_rate *ra
                               enum net_policy policy, const uint32_t *order, struct err *err);
 void network_free(struct network *network);
 
+/* Of NET_RING: from here on rings are those of `groups` groups of `n` ranks, rank k of group b
+ * being base + k x groups + b. Channel c of a group enters and leaves a domain by the c-th NIC of
+ * those that its members there own (as NET_OWN has it), modulo their number, and by the member
+ * whose own it is. Not for a switch or a torus, where there is nothing to choose. */
+void network_rings(struct network *network, uint32_t n, uint32_t groups, uint32_t base);
+
 uint32_t network_ranks(const struct network *network);
 uint32_t network_links(const struct network *network);
 struct net_link network_link(const struct network *network, uint32_t link);
@@ -97,13 +104,18 @@ uint32_t network_agent_of(const struct network *network, enum net_scope scope, u
 uint32_t network_route(const struct network *network, uint32_t src, uint32_t dst, uint32_t channel,
                        uint32_t *path);
 
-/* The fewest NICs that any domain has for NET_RING: with so many channels, or a multiple, all carry
- * the same. 0: there is one host or domain, one switch, or a torus. */
+/* The fewest NICs that any domain has for a ring of NET_RING: with so many channels, or a multiple,
+ * all carry the same. 0: there is one host or domain, one switch, or a torus. */
 uint32_t network_ring_nics(const struct network *network);
 
 /* Where a link starts and ends, as numbers of places; those of a memory are the same. Hops of a
  * route join, but that a route of NET_RING starts and ends at the accelerators beside the NICs. */
 void network_ends(const struct network *network, uint32_t link, uint64_t *from, uint64_t *to);
+/* The kind of links whose users meet on a link: PCIe links fall into those at an accelerator, those
+ * at a NIC, which none but messages between hosts pass (NET_NIC), and those between switches and
+ * bridges (NET_SOCKET). All others are of their own kind. */
+enum net_kind network_meets(const struct network *network, uint32_t link);
+
 /* The place of an accelerator (on a torus: of its host's router for a rank elsewhere), an agent. */
 uint64_t network_place(const struct network *network, uint32_t end);
 

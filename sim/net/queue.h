@@ -58,5 +58,11 @@ static inline ps_t ps_sum(ps_t time_ps, ps_t span_ps)
     return span_ps > PS_NEVER - time_ps ? PS_NEVER : time_ps + span_ps;
 }
 
-/* The same, the span (>= 0) rounded to the nearest picosecond; PS_NEVER past the range. */
+/* time x count; PS_NEVER past the range. */
+static inline ps_t ps_times(ps_t time_ps, uint64_t count)
+{
+    return count > 0 && time_ps > PS_NEVER / count ? PS_NEVER : time_ps * count;
+}
+
+/* time + span, the span (>= 0) rounded to the nearest picosecond; PS_NEVER past the range. */
 ps_t ps_add(ps_t time_ps, double span_ps);

@@ -5,6 +5,7 @@
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit_nlinear.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -12,8 +13,11 @@
 struct problem {
     const struct solve *s;
     size_t nunknowns;
-    size_t *row_of; /* per unknown: row of the table */
-    double *plain;  /* scratch: residuals */
+    size_t *row_of;        /* per unknown: row of the table */
+    double *plain, *moved; /* scratch: residuals */
+    gsl_matrix *slopes;    /* those found last, .. */
+    size_t age;            /* .. and the steps since */
+    struct err *err;
 };
 
 static double value_of(const struct const_row *row, double t)
@@ -27,9 +31,12 @@ double solve_residual(double log_ratio, double scale, double weight)
     return sqrt(weight) * copysign(sqrt(2 * (sqrt(1 + r * r) - 1)), r);
 }
 
-static double residual(const struct problem *p, size_t i)
+static int evaluate(const struct problem *p, enum solve_ask ask, size_t row, double *out)
 {
-    return p->s->residual(p->s->context, i);
+    if (p->s->residuals) return p->s->residuals(p->s->context, ask, row, out, p->err);
+    for (size_t i = 0; i < p->s->npoints; i++)
+        out[i] = p->s->residual(p->s->context, i);
+    return 0;
 }
 
 static void set_unknowns(const gsl_vector *x, const struct problem *p)
@@ -44,8 +51,9 @@ static int residuals(const gsl_vector *x, void *params, gsl_vector *f)
 {
     const struct problem *p = params;
     set_unknowns(x, p);
+    if (evaluate(p, SOLVE_ALL, SIZE_MAX, p->plain)) return GSL_EFAILED;
     for (size_t i = 0; i < p->s->npoints; i++) {
-        gsl_vector_set(f, i, residual(p, i));
+        gsl_vector_set(f, i, p->plain[i]);
     }
     for (size_t k = 0; k < p->nunknowns; k++) {
         gsl_vector_set(f, p->s->npoints + k, gsl_vector_get(x, k));
@@ -55,12 +63,14 @@ static int residuals(const gsl_vector *x, void *params, gsl_vector *f)
 
 static int jacobian(const gsl_vector *x, void *params, gsl_matrix *j)
 {
-    const struct problem *p = params;
+    struct problem *p = params;
     const double h = .02;
     set_unknowns(x, p);
-    for (size_t i = 0; i < p->s->npoints; i++) {
-        p->plain[i] = residual(p, i);
+    if (p->age++ % (p->s->keep_slopes ? p->s->keep_slopes : 1)) {
+        gsl_matrix_memcpy(j, p->slopes);
+        return GSL_SUCCESS;
     }
+    if (evaluate(p, SOLVE_SLOPES, SIZE_MAX, p->plain)) return GSL_EFAILED;
     gsl_matrix_set_zero(j);
     for (size_t k = 0; k < p->nunknowns; k++) {
         const struct const_row *row = &p->s->list->rows[p->row_of[k]];
@@ -71,12 +81,16 @@ static int jacobian(const gsl_vector *x, void *params, gsl_matrix *j)
             d = -h;
             *slot = value_of(row, gsl_vector_get(x, k) + d);
         }
-        for (size_t i = 0; i < p->s->npoints && *slot != kept; i++) {
-            gsl_matrix_set(j, i, k, (residual(p, i) - p->plain[i]) / d);
+        bool moves = *slot != kept;
+        int bad = moves ? evaluate(p, SOLVE_MOVED, p->row_of[k], p->moved) : 0;
+        for (size_t i = 0; i < p->s->npoints && moves; i++) {
+            gsl_matrix_set(j, i, k, (p->moved[i] - p->plain[i]) / d);
         }
         gsl_matrix_set(j, p->s->npoints + k, k, 1);
         *slot = kept;
+        if (bad) return GSL_EFAILED;
     }
+    gsl_matrix_memcpy(p->slopes, j);
     return GSL_SUCCESS;
 }
 
@@ -115,7 +129,8 @@ static int drive(struct problem *p, struct solve_report *report, struct err *err
         gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &how, fdf.n, fdf.p);
     gsl_vector *x = gsl_vector_alloc(p->nunknowns);
     int bad = 0, info = 0;
-    if (!w || !x) {
+    p->slopes = gsl_matrix_alloc(fdf.n, fdf.p);
+    if (!w || !x || !p->slopes) {
         bad = err_add(err, ERR_FAILED, "the solver has no memory for %zu rows and %zu constants",
                       p->s->npoints, p->nunknowns);
         goto out;
@@ -125,6 +140,10 @@ static int drive(struct problem *p, struct solve_report *report, struct err *err
     report->cost_before = cost_of(w);
     int status =
         gsl_multifit_nlinear_driver(p->s->max_iterations, 1e-4, 1e-6, 1e-4, NULL, NULL, &info, w);
+    if (err->count) {
+        bad = -1;
+        goto out;
+    }
     if (status != GSL_SUCCESS && status != GSL_EMAXITER && status != GSL_ENOPROG) {
         bad = err_add(err, ERR_FAILED, "the fit failed: %s", gsl_strerror(status));
         goto out;
@@ -138,15 +157,17 @@ static int drive(struct problem *p, struct solve_report *report, struct err *err
 out:
     if (w) gsl_multifit_nlinear_free(w);
     if (x) gsl_vector_free(x);
+    if (p->slopes) gsl_matrix_free(p->slopes);
     return bad;
 }
 
 int solve_constants(const struct solve *solve, struct solve_report *report, struct err *err)
 {
-    struct problem p = {.s = solve};
+    struct problem p = {.s = solve, .err = err};
     struct solve_report r = {0};
     p.row_of = mem_calloc(solve->list->nrows, sizeof *p.row_of);
     p.plain = mem_calloc(solve->npoints, sizeof *p.plain);
+    p.moved = mem_calloc(solve->npoints, sizeof *p.moved);
     for (size_t i = 0; i < solve->list->nrows; i++) {
         if (solve->list->rows[i].fitted) p.row_of[p.nunknowns++] = i;
     }
@@ -159,5 +180,6 @@ int solve_constants(const struct solve *solve, struct solve_report *report, stru
     if (report) *report = r;
     free(p.row_of);
     free(p.plain);
+    free(p.moved);
     return bad;
 }

@@ -6,14 +6,23 @@
 
 #include "base/consts.h"
 
+enum solve_ask {
+    SOLVE_ALL,    /* with the present values */
+    SOLVE_SLOPES, /* again, with the same values: slopes are asked for next .. */
+    SOLVE_MOVED   /* .. with `row` of the list alone moved a little */
+};
+
 struct solve {
     struct const_rows *list; /* changed: values of the fitted rows */
     void *values;            /* .. and the struct that they fill */
     size_t npoints;
     /* The residual of a point with the present `values`: see solve_residual. */
     double (*residual)(const void *context, size_t point);
-    const void *context;
-    bool from_prior; /* start there; else from the present values */
+    /* May be given in its place: all residuals at once, into out[npoints]. */
+    int (*residuals)(void *context, enum solve_ask ask, size_t row, double *out, struct err *err);
+    void *context;
+    size_t keep_slopes; /* steps for which slopes are kept once they are found; 0: 1 */
+    bool from_prior;    /* start there; else from the present values */
     size_t max_iterations;
 };
 

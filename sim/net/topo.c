@@ -256,19 +256,21 @@ static int resize_gpus(struct topo *topo, bool hosts_given, uint64_t gpus, struc
 static int resize(struct topo *topo, uint64_t copies, uint64_t hosts, uint64_t gpus,
                   struct err *err)
 {
-    if (copies > 1 && hosts)
+    if (topo->hosts > most_gpus / copies) copies = most_gpus; /* too many in any case */
+    /* the same number twice is fine */
+    uint64_t named = topo->hosts * copies;
+    if (copies > 1 && hosts && hosts != named)
         return err_add(err, ERR_USAGE,
                        "--nodes: %" PRIu64 " hosts, but the name %s asks for %" PRIu64
                        " times the type already; give one of the two",
                        hosts, topo->name, copies);
-    if (copies > 1 && gpus)
+    if (copies > 1 && gpus && gpus != named * topo->per_host)
         return err_add(err, ERR_USAGE,
                        "--gpus: %" PRIu64 " accelerators, but the name %s asks for %" PRIu64
                        " times the type already; give one of the two",
                        gpus, topo->name, copies);
-    if (topo->hosts > most_gpus / copies) copies = most_gpus; /* too many in any case */
-    topo->hosts = hosts ? hosts : topo->hosts * copies;
-    if (gpus && resize_gpus(topo, hosts != 0, gpus, err)) return -1;
+    topo->hosts = hosts ? hosts : named;
+    if (gpus && copies == 1 && resize_gpus(topo, hosts != 0, gpus, err)) return -1;
     if (topo->hosts > most_gpus / topo->per_host)
         return err_add(err, ERR_USAGE,
                        "%s: %" PRIu64 " hosts of %" PRIu64 " are more than %" PRIu64

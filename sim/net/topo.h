@@ -177,6 +177,15 @@ void topo_release(struct topo *topo);
 uint64_t topo_gpus(const struct topo *topo);
 /* Accelerators of one scale-up domain, at most topo_gpus. */
 uint64_t topo_domain(const struct topo *topo);
+/* What an accelerator reaches where all that it exchanges passes the host's memory, written and
+ * read by its kernels' stores and loads: "ring_GBps", which is a figure of the host (its root
+ * complexes, its chip for inputs and outputs) and far below what copy engines reach. 0: other
+ * links. */
+double topo_through_host(const struct topo *topo);
+/* .. where no figure of the host is known, of a PCIe link of `pcie_GBps`: 5 of 31.5 GB/s on 8 RTX
+ * 4090 (NVIDIA/nccl-tests#307; 4 A100 with peer access disabled: 5.2; stores alone: 5.7 to 6.4), 27
+ * of 63 on 4 RTX 5090 (nccl-tests#287). */
+double topo_usual_through_host(double pcie_GBps);
 /* Network rate per accelerator, bytes/s. */
 double topo_nic_Bps(const struct topo *topo);
 /* One line: "2 hosts x 8 H100-80GB, NVSwitch 450 GB/s, InfiniBand 400 Gb/s per GPU". Freed by the

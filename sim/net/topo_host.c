@@ -3,6 +3,7 @@
  * usual where it says nothing. See topo.h, topologies/README.md. */
 #include <inttypes.h>
 #include <libgen.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -333,13 +334,26 @@ int topo_read_machine(struct doc *doc, struct topo *topo, struct err *err)
                      name);
 }
 
+double topo_usual_through_host(double pcie_GBps)
+{
+    return pcie_GBps * (pcie_GBps > 32 ? 27 / 63. : 5 / 31.5);
+}
+
+double topo_through_host(const struct topo *topo)
+{
+    return topo->scale_up == SCALE_UP_PCIE_HOST ? topo->ring_GBps : 0;
+}
+
 void topo_fill_host(struct topo *topo)
 {
     struct topo_host *host = &topo->host;
     const struct usual *usual = usual_of(&topo->accel);
     bool bus = topo->scale_up == SCALE_UP_PCIE || topo->scale_up == SCALE_UP_PCIE_HOST;
     bool flat = topo->scale_up == SCALE_UP_PCIE_HOST || topo->scale_up == SCALE_UP_MEMORY;
-    if (topo->scale_up == SCALE_UP_PCIE && !host->peer_access) topo->scale_up = SCALE_UP_PCIE_HOST;
+    if (topo->scale_up == SCALE_UP_PCIE && !host->peer_access) {
+        topo->scale_up = SCALE_UP_PCIE_HOST;
+        topo->ring_GBps = fmin(topo->ring_GBps, topo_usual_through_host(topo->line_GBps));
+    }
     if (topo->scale_up == SCALE_UP_PCIE_HOST) host->peer_access = false;
     uint64_t most = topo->full_host, nics = topo->nics < most ? topo->nics : most;
     if (!host->sockets)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "net/fault.h"
 
 /* Whether the communication of a part leaves the domain: the span of its group in ranks. */
 static bool leaves_domain(const struct job *job, enum step_part part)
@@ -76,6 +77,15 @@ struct bottleneck bottleneck_find(const struct job *job, const struct step *step
     return loss.share > work.share ? loss : work;
 }
 
+/* Whether NICs that could do more are used by TCP. */
+static bool falls_back(const struct topo *topo)
+{
+    for (size_t i = 0; i < topo->nfaults; i++) {
+        if (topo->faults[i].kind == FAULT_TCP) return true;
+    }
+    return false;
+}
+
 /* What has to grow for the part to shrink. Freed by the caller. */
 static char *limit_name(const struct plan *plan, const struct bottleneck *b)
 {
@@ -83,6 +93,11 @@ static char *limit_name(const struct plan *plan, const struct bottleneck *b)
     const struct job *job = &plan->job;
     if (b->compute) {
         return mem_printf("compute (%s)", topo->accel.name);
+    }
+    if (b->nic && falls_back(topo)) {
+        return mem_printf("NIC (TCP through the hosts' processors, not the %g Gb/s per GPU of the "
+                          "NICs)",
+                          topo->nic_Gbps);
     }
     if (b->nic) {
         return mem_printf("NIC (%s, %g Gb/s per GPU)", topo_fabric_title(topo->fabric),
@@ -98,6 +113,7 @@ static char *limit_name(const struct plan *plan, const struct bottleneck *b)
     }
     return mem_strdup(b->part == PART_OPTIMIZER ? "memory bandwidth"
                       : b->part == PART_LAUNCH  ? "host"
+                      : b->part == PART_OFFLOAD ? "link to the host's memory"
                                                 : "memory size");
 }
 

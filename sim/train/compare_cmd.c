@@ -15,11 +15,12 @@
 #include "train/bottleneck.h"
 #include "train/memory.h"
 #include "train/plan.h"
-#include "train/step.h"
+#include "train/runner.h"
 
 struct request {
     struct plan_args plan; /* topo and strategy hold several */
     const char *plot, *json, *csv, *constants;
+    unsigned engine; /* enum engine */
     bool overwrite;
 };
 
@@ -38,14 +39,16 @@ static const struct opts_row rows[] = {
     ROW("csv", 0, OPTS_STRING, csv, "FILE",
         "write the table as CSV too; - is stdout, without the text"),
     ROW("overwrite", 0, OPTS_FLAG, overwrite, NULL, "files may exist already"),
-    ROW("constants", 0, OPTS_STRING, constants, "FILE", "another table of constants"),
+    ROW("step", 0, OPTS_CHOICE, engine, "ENGINE", "what predicts: events, or closed forms",
+        .value = "event", .choices = engine_names),
+    ROW("constants", 0, OPTS_STRING, constants, "FILE", "another table of the engine's constants"),
     {.name = NULL},
 };
 
 static const char about[] =
     "Predicts one model on every cluster of --topo a,b,c with every strategy of --strategy x,y,z "
     "and prints one table: time of a step, tokens per second and GPU, memory, where the time goes "
-    "and what limits it. Times are in closed form, as those of the bare command.";
+    "and what limits it, as the bare command has them for the same words.";
 
 /* ---- one pair of the product ---- */
 
@@ -72,18 +75,20 @@ struct comparison {
     struct out_column columns[NCOLUMNS];
 };
 
-/* Fills the figures of a legal pair. */
-static void predict(struct pair *pair, const struct plan *plan, const struct constants *constants)
+/* Fills the figures of a pair that breaks no rule. */
+static void predict(struct pair *pair, const struct plan *plan, enum engine engine,
+                    const struct constants *constants, struct err *err)
 {
     const struct job *job = &plan->job;
     struct memory memory = memory_predict(job, constants);
     const char *unit;
+    struct runner_point point = {job, &plan->topo};
+    if (runner_step(engine, &point, constants, &pair->step, err)) return;
     pair->peak = plan_peak(plan, &unit);
     pair->peak_unit = mem_strdup(unit);
     pair->legal = true;
     pair->gpus = job->ngpus;
     pair->global_batch = job->global_batch;
-    pair->step = step_predict(job, constants);
     pair->tokens_per_s_per_gpu = pair->step.tokens_per_s / job->ngpus;
     pair->mfu = pair->step.model_flops / pair->step.time_s / job->ngpus / pair->peak;
     pair->memory_GiB = memory.reserved / (1 << 30);
@@ -138,7 +143,8 @@ static void add_pair(struct comparison *c, const struct request *request, const 
     bool made = plan_make(&plan, &c->tables, &args, &own) == 0;
     pair->strategy = mem_strdup(made ? plan.strategy.word : strategy);
     if (made && rules_refuse(&plan.rules, &own) == 0) {
-        predict(pair, &plan, &c->tables.constants.values);
+        predict(pair, &plan, (enum engine)request->engine,
+                &c->tables.constants[request->engine].values, &own);
     }
     if (made) {
         plan_release(&plan);
@@ -249,7 +255,8 @@ static int print_table(struct comparison *c, const struct request *request, stru
     }
     if (!bad) {
         out_meta(out, "model", out_text(request->plan.model));
-        out_note(out, "model %s; step times in closed form", request->plan.model);
+        out_note(out, "model %s; step times %s", request->plan.model,
+                 request->engine == ENGINE_EVENT ? "by events" : "in closed form");
         out_note(out, "MFU: model FLOPs, attention counted causal, of the dense peak of the unit "
                       "that the linears run in; memory: the allocator's pool on the fullest GPU");
         out_note(out, "slower: than the fastest row%s",
@@ -331,7 +338,7 @@ static int compare(const struct request *request, struct err *err)
     if (check_request(request, err)) {
         return -1;
     }
-    if (tables_read(&c.tables, request->constants, err)) {
+    if (tables_read(&c.tables, (enum engine)request->engine, request->constants, err)) {
         return -1;
     }
     size_t ntopos = 0, nstrategies = 0;

@@ -131,6 +131,7 @@ static const char *field_text(const struct opts_row *row, const struct strategy_
     switch (row->type) {
     case OPTS_UINT:
     case OPTS_SIZE:
+    case OPTS_COUNT:
         number = *(const uint64_t *)at;
         snprintf(buf, UNITS_TEXT, "%" PRIu64, number);
         return number ? buf : NULL;
@@ -413,6 +414,19 @@ static char *recompute_text(const struct strategy *s)
     return text;
 }
 
+char *config_offload_text(unsigned offload)
+{
+    static const char *const names[] = {"optimizer", "weights", "activations"};
+    char *text = mem_strdup("");
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!(offload & 1u << i)) continue;
+        char *more = mem_printf("%s%s%s", text, *text ? "," : "", names[i]);
+        free(text);
+        text = more;
+    }
+    return text;
+}
+
 /* What a format leaves to others, as options; the line for the user into *line. */
 static void say_beside(struct config *c, const struct strategy *s, FILE *line)
 {
@@ -425,7 +439,14 @@ static void say_beside(struct config *c, const struct strategy *s, FILE *line)
         .recompute = config_own(c, recompute_text(s)),
         .lora = s->lora,
         .qlora = s->qlora,
+        .packed = s->packed,
+        .offload = config_own(c, config_offload_text(s->offload)),
+        .moe_imbalance = config_own(c, mem_printf("%.15g", s->moe_imbalance)),
+        .moe_capacity = config_own(c, mem_printf("%.15g", s->moe_capacity)),
     };
+    if (!s->offload) all.offload = NULL;
+    if (!(s->moe_imbalance > 1)) all.moe_imbalance = NULL;
+    if (!(s->moe_capacity > 0)) all.moe_capacity = NULL;
     for (const char *const *name = c->format->beside; *name; name++) {
         const struct opts_row *row = strategy_rows;
         while (strcmp(row->name, *name) != 0)
@@ -470,6 +491,8 @@ static const struct {
     PART("schedule", schedule),
     PART("LoRA rank", lora),
     PART("QLoRA", qlora),
+    PART("packed documents", packed),
+    PART("offload", offload),
 #undef PART
 };
 
@@ -499,6 +522,17 @@ static int compare_strategies(const struct config_format *f, const struct strate
         snprintf(other, sizeof other, "%" PRIu64, b);
         if (a != b) result = cannot(f, parts[i].name, wanted, other, err);
     }
+    const struct {
+        const char *name;
+        double want, got;
+    } loads[] = {{"imbalance of experts", want->moe_imbalance, got->moe_imbalance},
+                 {"capacity of experts", want->moe_capacity, got->moe_capacity}};
+    for (size_t i = 0; i < sizeof loads / sizeof *loads; i++) {
+        char wanted[UNITS_TEXT], other[UNITS_TEXT];
+        snprintf(wanted, sizeof wanted, "%g", loads[i].want);
+        snprintf(other, sizeof other, "%g", loads[i].got);
+        if (loads[i].want != loads[i].got) result = cannot(f, loads[i].name, wanted, other, err);
+    }
     if (want->precision != got->precision)
         result = cannot(f, "precision", want->precision->name, got->precision->name, err);
     if (want->optimizer != got->optimizer)
@@ -511,24 +545,46 @@ static int compare_strategies(const struct config_format *f, const struct strate
     return result;
 }
 
+/* Whether a feature has a say in this strategy: buckets where gradients are reduced whole, gathers
+ * ahead where weights are sharded. The units of buckets may differ as long as their bytes do not.
+ */
+static bool has_say(const char *name, const struct strategy *want, const struct strategy *got)
+{
+    const struct framework *f = &want->framework;
+    double ranks = (double)want->dp * (double)want->cp;
+    double a = framework_bucket_B(f, f->grad_bytes, ranks);
+    double b = framework_bucket_B(&got->framework, f->grad_bytes, ranks);
+    if (strncmp(name, "bucket-", 7) == 0) return f->dp_overlap && want->zero < ZERO_3 && a != b;
+    if (strcmp(name, "first-bucket-bytes") == 0) return f->dp_overlap && want->zero < ZERO_3;
+    if (strcmp(name, "gather-overlap") == 0)
+        return f->dp_overlap && (want->zero == ZERO_1 || want->zero == ZERO_2);
+    if (strcmp(name, "reduce-each") == 0) return want->zero >= ZERO_2;
+    if (strncmp(name, "prefetch", 8) == 0 || strcmp(name, "gather-tensors") == 0)
+        return want->zero == ZERO_3;
+    if (strcmp(name, "tp-tiles") == 0) return f->tp_overlap;
+    if (strcmp(name, "sum-beside") == 0) return want->tp > 1;
+    if (strcmp(name, "cp-comm") == 0) return want->cp > 1 && !want->ulysses;
+    return strcmp(name, "zero") != 0;
+}
+
 /* Features that time and memory depend on: what differs becomes an option beside, or a sentence. */
 static int compare_features(struct config *c, const struct strategy *want,
                             const struct strategy *got, FILE *line, struct err *err)
 {
     char a[UNITS_TEXT], b[UNITS_TEXT];
-    int result = 0;
+    int result = 0, said = 0;
     for (size_t i = 0; framework_feature_name(i); i++) {
         const char *name = framework_feature_name(i);
         if (strcmp(name, "kv") == 0) break; /* behind it stand the framework's own rules */
         const char *wanted = framework_value(&want->framework, i, a);
         const char *other = framework_value(&got->framework, i, b);
-        if (strcmp(wanted, other) == 0 || strcmp(name, "zero") == 0) continue;
+        if (strcmp(wanted, other) == 0 || !has_say(name, want, got)) continue;
         if (!c->format->features_beside) {
             result = cannot(c->format, name, wanted, other, err);
             continue;
         }
         config_feature(c, name, wanted);
-        fprintf(line, " --feature %s=%s", name, wanted);
+        fprintf(line, "%s%s=%s", said++ ? "," : " --feature ", name, wanted);
     }
     return result;
 }

@@ -99,6 +99,9 @@ char *config_read_file(const char *option, const char *path, struct err *err);
 int config_contradiction(const struct config *config, const char *key, const char *other,
                          const char *why, struct err *err);
 
+/* A set of OFFLOAD_ in the words of --offload; "" for none. Freed by the caller. */
+char *config_offload_text(unsigned offload);
+
 /* The value of a feature of a plan as text, in `buf` of UNITS_TEXT bytes. */
 const char *config_value(const struct plan *plan, const char *feature, char *buf);
 bool config_is(const struct plan *plan, const char *feature, const char *value);

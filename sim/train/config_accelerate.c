@@ -14,6 +14,7 @@ struct accelerate {
     uint64_t version, machines, processes, accumulation;
     uint64_t replicate, shard, tp, cp;
     enum config_switch recompute, offload, offload2;
+    const char *prefetch;
 };
 
 static const char *const types[] = {"FSDP", "MULTI_GPU", "NO", NULL};
@@ -30,6 +31,9 @@ static const char *const strategies[] = {"FULL_SHARD",
                                          "4",
                                          "5",
                                          NULL};
+/* Only BACKWARD_PRE gathers the next layer beside the one that runs. */
+static const char *const prefetches[] = {
+    "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", "0", "1", "2", NULL};
 static const char *const reshards[] = {"true",         "false",      "True",
                                        "False",        "FULL_SHARD", "SHARD_GRAD_OP",
                                        "HYBRID_SHARD", "NO_SHARD",   NULL};
@@ -50,6 +54,7 @@ static const struct config_word words[] = {
     ROW("fsdp_config.fsdp_activation_checkpointing", CONFIG_SWITCH, recompute, NULL),
     ROW("fsdp_config.fsdp_offload_params", CONFIG_SWITCH, offload, NULL),
     ROW("fsdp_config.fsdp_cpu_offload", CONFIG_SWITCH, offload2, NULL),
+    ROW("fsdp_config.fsdp_backward_prefetch", CONFIG_TEXT, prefetch, prefetches),
     ROW("parallelism_config.parallelism_config_dp_replicate_size", CONFIG_UINT, replicate, NULL),
     ROW("parallelism_config.parallelism_config_dp_shard_size", CONFIG_UINT, shard, NULL),
     ROW("parallelism_config.parallelism_config_tp_size", CONFIG_UINT, tp, NULL),
@@ -106,13 +111,13 @@ static int translate(struct config *c, void *said, struct err *err)
 {
     const struct accelerate *a = said;
     struct strategy_args *s = &c->args;
-    if (a->offload == SWITCH_ON || a->offload2 == SWITCH_ON)
-        return config_contradiction(c,
-                                    a->offload == SWITCH_ON ? "fsdp_config.fsdp_offload_params"
-                                                            : "fsdp_config.fsdp_cpu_offload",
-                                    "what is modelled here", "states on the host are not timed",
-                                    err);
+    bool host = a->offload == SWITCH_ON || a->offload2 == SWITCH_ON;
     if (set_sharding(c, a, err)) return -1;
+    if (host) s->offload = "optimizer,weights"; /* its CPUOffload takes all states */
+    if (a->prefetch) {
+        bool ahead = strcmp(a->prefetch, "BACKWARD_PRE") == 0 || strcmp(a->prefetch, "0") == 0;
+        s->prefetch = ahead ? "1" : "0";
+    }
     if (a->precision) s->precision = strcmp(a->precision, "no") == 0 ? "fp32" : a->precision;
     if (a->recompute) s->recompute = a->recompute == SWITCH_ON ? "full" : "none";
     s->tp = a->tp;
@@ -125,6 +130,11 @@ static int translate(struct config *c, void *said, struct err *err)
 
 /* ---- writing ---- */
 
+static const char *truth(bool on)
+{
+    return on ? "true" : "false";
+}
+
 static void write_sharding(FILE *to, const struct plan *plan)
 {
     const struct strategy *s = &plan->strategy;
@@ -134,10 +144,10 @@ static void write_sharding(FILE *to, const struct plan *plan)
         fprintf(to,
                 "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: %s\n"
                 "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
-                "  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_offload_params: false\n",
-                full ? "true" : "false");
+                "  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_offload_params: %s\n",
+                truth(full), truth((s->offload & OFFLOAD_STATES) == OFFLOAD_STATES));
         if (all || s->recompute == RC_NONE)
-            fprintf(to, "  fsdp_activation_checkpointing: %s\n", all ? "true" : "false");
+            fprintf(to, "  fsdp_activation_checkpointing: %s\n", truth(all));
     }
     if (s->tp == 1 && s->cp == 1 && (!full || replicas == 1)) return;
     fprintf(to, "parallelism_config:\n");
@@ -165,8 +175,9 @@ static void write(FILE *to, const struct plan *plan)
     write_sharding(to, plan);
 }
 
-static const char *const beside[] = {"micro-batch", "global-batch", "seq",   "optimizer",
-                                     "recompute",   "lora",         "qlora", NULL};
+static const char *const beside[] = {"micro-batch",   "global-batch", "seq",   "optimizer",
+                                     "recompute",     "lora",         "qlora", "packed",
+                                     "moe-imbalance", "moe-capacity", NULL};
 
 const struct config_format config_accelerate = {
     .option = "accelerate",

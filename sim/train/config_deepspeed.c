@@ -15,7 +15,8 @@
 struct deepspeed {
     uint64_t train, micro, accumulation, stage, tp;
     const char *offload_optimizer, *offload_param, *optimizer;
-    enum config_switch bf16, fp16, overlap, cpu_offload;
+    enum config_switch bf16, fp16, overlap, cpu_offload, checkpoints;
+    double bucket_params, prefetch_params;
     double momentum;
     const char *wire, *store, *bf16_word, *fp16_word;
 };
@@ -36,6 +37,9 @@ static const struct config_word words[] = {
     ROW("zero_optimization.cpu_offload", CONFIG_SWITCH, cpu_offload, NULL),
     ROW("zero_optimization.offload_optimizer.device", CONFIG_TEXT, offload_optimizer, devices),
     ROW("zero_optimization.offload_param.device", CONFIG_TEXT, offload_param, devices),
+    ROW("zero_optimization.reduce_bucket_size", CONFIG_DOUBLE, bucket_params, NULL),
+    ROW("zero_optimization.stage3_prefetch_bucket_size", CONFIG_DOUBLE, prefetch_params, NULL),
+    ROW("activation_checkpointing.cpu_checkpointing", CONFIG_SWITCH, checkpoints, NULL),
     ROW("tensor_parallel.autotp_size", CONFIG_COUNT, tp, NULL),
     ROW("bf16.enabled", CONFIG_SWITCH, bf16, NULL),
     ROW("fp16.enabled", CONFIG_SWITCH, fp16, NULL),
@@ -50,18 +54,32 @@ static const struct config_word words[] = {
 };
 #undef ROW
 
+static bool on_host(const char *device)
+{
+    return device && strcmp(device, "cpu") == 0;
+}
+
+static bool optimizer_on_host(const struct deepspeed *d)
+{
+    return on_host(d->offload_optimizer) || d->cpu_offload == SWITCH_ON;
+}
+
 static int check(const struct config *c, const struct deepspeed *d, struct err *err)
 {
     static const char *const offload_optimizer = "zero_optimization.offload_optimizer.device";
     static const char *const offload_param = "zero_optimization.offload_param.device";
-    const char *host = "what is modelled here", *why = "states on the host are not timed";
+    const char *host = "what is modelled here", *why = "disks are not timed; known: none, cpu";
     int result = 0;
-    if (d->offload_optimizer && strcmp(d->offload_optimizer, "none") != 0)
+    if (d->offload_optimizer && strcmp(d->offload_optimizer, "nvme") == 0)
         result = config_contradiction(c, offload_optimizer, host, why, err);
-    if (d->offload_param && strcmp(d->offload_param, "none") != 0)
+    if (d->offload_param && strcmp(d->offload_param, "nvme") == 0)
         result = config_contradiction(c, offload_param, host, why, err);
-    if (d->cpu_offload == SWITCH_ON)
-        result = config_contradiction(c, "zero_optimization.cpu_offload", host, why, err);
+    if (on_host(d->offload_param) && d->stage != 3)
+        result = config_contradiction(c, offload_param, "a stage below 3",
+                                      "weights leave the GPU with stage 3 only", err);
+    if (optimizer_on_host(d) && d->stage == 0)
+        result = config_contradiction(c, offload_optimizer, "stage 0",
+                                      "states leave the GPU with stages 1 to 3 only", err);
     if (d->bf16 == SWITCH_ON && d->fp16 == SWITCH_ON)
         result =
             config_contradiction(c, "fp16.enabled", "bf16.enabled", "weights have one format", err);
@@ -97,6 +115,14 @@ static void set_bytes(struct config *c, const char *feature, const char *type)
     if (type) config_feature(c, feature, strcmp(type, "fp32") == 0 ? "4" : "2");
 }
 
+/* A number of elements; 0: not said, or "auto". */
+static void set_elements(struct config *c, const char *feature, double elements)
+{
+    char text[UNITS_TEXT];
+    snprintf(text, sizeof text, "%.0f", elements);
+    if (elements > 0) config_feature(c, feature, text);
+}
+
 static int translate(struct config *c, void *said, struct err *err)
 {
     static const char *const levels[] = {"none", "1", "2", "3"};
@@ -117,6 +143,12 @@ static int translate(struct config *c, void *said, struct err *err)
         s->precision = d->bf16 == SWITCH_ON ? "bf16" : d->fp16 == SWITCH_ON ? "fp16" : "fp32";
     bool overlap = d->overlap ? d->overlap == SWITCH_ON : d->stage == 3;
     config_feature(c, "dp-overlap", overlap ? "on" : "off");
+    set_elements(c, "bucket-params", d->bucket_params);
+    set_elements(c, "prefetch-params", d->prefetch_params);
+    unsigned host = (optimizer_on_host(d) ? OFFLOAD_OPTIMIZER : 0u) |
+                    (on_host(d->offload_param) ? OFFLOAD_WEIGHTS : 0u) |
+                    (d->checkpoints == SWITCH_ON ? OFFLOAD_ACTIVATIONS : 0u);
+    if (host) s->offload = config_own(c, config_offload_text(host));
     set_bytes(c, "grad-bytes", d->wire);
     set_bytes(c, "reduce-bytes", d->wire);
     set_bytes(c, "grad-store-bytes", d->store);
@@ -152,19 +184,44 @@ static json_t *optimizer(const struct strategy *s)
     return o;
 }
 
-static void write(FILE *to, const struct plan *plan)
+/* The member zero_optimization. */
+static json_t *zero_member(const struct plan *plan)
 {
     const struct strategy *s = &plan->strategy;
     json_t *zero = json_pack("{s:i, s:b}", "stage", (int)s->zero, "overlap_comm",
                              (int)config_is(plan, "dp-overlap", "on"));
+    static const struct {
+        unsigned flag;
+        enum zero_level least;
+        const char *key;
+    } hosts[] = {{OFFLOAD_OPTIMIZER, ZERO_1, "offload_optimizer"},
+                 {OFFLOAD_WEIGHTS, ZERO_3, "offload_param"}};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        if (s->offload & hosts[i].flag && s->zero >= hosts[i].least)
+            json_object_set_new(zero, hosts[i].key, json_pack("{s:s}", "device", "cpu"));
+    const struct framework *f = &s->framework;
+    if (f->bucket_params && f->bucket_bytes <= 0)
+        json_object_set_new(zero, "reduce_bucket_size", json_integer((json_int_t)f->bucket_params));
+    if (s->zero == ZERO_3 && f->prefetch_params)
+        json_object_set_new(zero, "stage3_prefetch_bucket_size",
+                            json_integer((json_int_t)f->prefetch_params));
+    return zero;
+}
+
+static void write(FILE *to, const struct plan *plan)
+{
+    const struct strategy *s = &plan->strategy;
     json_t *root = json_object();
+    if (s->offload & OFFLOAD_ACTIVATIONS)
+        json_object_set_new(root, "activation_checkpointing",
+                            json_pack("{s:b}", "cpu_checkpointing", 1));
     json_object_set_new(root, "train_batch_size", json_integer((json_int_t)s->global_batch));
     json_object_set_new(root, "train_micro_batch_size_per_gpu",
                         json_integer((json_int_t)s->micro_batch));
     if (s->global_batch == s->micro_batches * s->micro_batch * s->dp)
         json_object_set_new(root, "gradient_accumulation_steps",
                             json_integer((json_int_t)s->micro_batches));
-    json_object_set_new(root, "zero_optimization", zero);
+    json_object_set_new(root, "zero_optimization", zero_member(plan));
     if (strcmp(s->precision->name, "bf16") == 0)
         json_object_set_new(root, "bf16", json_pack("{s:b}", "enabled", 1));
     if (strcmp(s->precision->name, "fp16") == 0)
@@ -183,7 +240,8 @@ static void write(FILE *to, const struct plan *plan)
     json_decref(root);
 }
 
-static const char *const beside[] = {"seq", "recompute", "lora", "qlora", NULL};
+static const char *const beside[] = {"seq",    "recompute",     "lora",         "qlora",
+                                     "packed", "moe-imbalance", "moe-capacity", NULL};
 
 const struct config_format config_deepspeed = {
     .option = "deepspeed",

@@ -24,6 +24,9 @@ struct megatron {
     bool bf16, fp16, fp8_gather;
     const char *fp8, *fp8_recipe, *fp4, *optimizer;
     bool grad_overlap, tp_overlap, no_p2p_overlap, ep_overlap, deepep, flash, offload;
+    bool param_gather;
+    uint64_t bucket_params, offload_layers;
+    const char *dispatcher, *capacity, *offload_share;
     bool grad_16, graph, external_graph;
     const char *attention, *graph_impl, *graph_scope, *main_grads;
     double attention_dropout, hidden_dropout;
@@ -61,7 +64,8 @@ static const char *const graph_impls[] = {"none", "local", "transformer_engine",
 static const char *const norms[] = {"LayerNorm", "RMSNorm", NULL};
 static const char *const position_types[] = {"learned_absolute", "rope", "none", NULL};
 static const char *const grad_types[] = {"fp32", "bf16", NULL};
-static const char *const cp_types[] = {"p2p", "a2a", NULL};
+static const char *const cp_types[] = {"p2p", "a2a", "all_gather", "allgather", NULL};
+static const char *const dispatchers[] = {"alltoall", "flex", NULL};
 
 static const struct config_word words[] = {
     UINT("nnodes", nodes),
@@ -102,7 +106,13 @@ static const struct config_word words[] = {
     ON("fp8-param-gather", fp8_gather),
     TEXT("optimizer", optimizer, optimizers),
     ON("optimizer-cpu-offload", offload),
+    TEXT("optimizer-offload-fraction", offload_share, NULL),
+    UINT("cpu-offloading-num-layers", offload_layers),
     ON("overlap-grad-reduce", grad_overlap),
+    ON("overlap-param-gather", param_gather),
+    UINT("ddp-bucket-size", bucket_params),
+    TEXT("moe-token-dispatcher-type", dispatcher, dispatchers),
+    TEXT("moe-expert-capacity-factor", capacity, NULL),
     ON("tp-comm-overlap", tp_overlap),
     ON("no-overlap-p2p-communication", no_p2p_overlap),
     ON("overlap-moe-expert-parallel-comm", ep_overlap),
@@ -191,8 +201,17 @@ static int check_pairs(const struct config *c, const struct megatron *a, struct 
         {a->sharding && strcmp(a->sharding, "no_shard") != 0 && !a->megatron_fsdp,
          "data-parallel-sharding-strategy", "a line without --use-megatron-fsdp",
          "it would have no effect"},
-        {a->offload, "optimizer-cpu-offload", "what is modelled here",
-         "states on the host are not timed"},
+        {a->param_gather && !a->grad_overlap, "overlap-param-gather",
+         "a line without --overlap-grad-reduce", "gathers are overlapped beside reductions only"},
+        {a->param_gather && !a->distributed_optimizer, "overlap-param-gather",
+         "a line without --use-distributed-optimizer", "there is nothing to gather"},
+        {a->offload_share && !a->offload, "optimizer-offload-fraction",
+         "a line without --optimizer-cpu-offload", "it would have no effect"},
+        {a->offload_share && strtod(a->offload_share, NULL) != 1, "optimizer-offload-fraction",
+         "what is modelled here", "all of the optimizer is on the host or none; give 1"},
+        {a->offload_layers && a->m.layers && a->offload_layers < a->m.layers,
+         "cpu-offloading-num-layers", "what is modelled here",
+         "activations of all layers go to the host or none; give --num-layers"},
     };
     int result = 0;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -296,6 +315,14 @@ static const char *on_off(bool on)
     return on ? "on" : "off";
 }
 
+/* A feature that is a number, if it is said. */
+static void set_count(struct config *c, const char *feature, uint64_t value)
+{
+    char text[UNITS_TEXT];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    if (value) config_feature(c, feature, text);
+}
+
 static void set_features(struct config *c, const struct megatron *a)
 {
     static const struct {
@@ -313,18 +340,19 @@ static void set_features(struct config *c, const struct megatron *a)
     config_feature(c, "dp-overlap", on_off(a->grad_overlap));
     config_feature(c, "tp-overlap", on_off(a->tp_overlap));
     config_feature(c, "p2p-overlap", on_off(!a->no_p2p_overlap));
+    config_feature(c, "gather-overlap", on_off(a->param_gather));
     if (a->ep_overlap) config_feature(c, "ep-overlap", "on");
-    if (a->deepep) config_feature(c, "ep-dedup", "on");
+    bool flex = a->dispatcher && strcmp(a->dispatcher, "flex") == 0;
+    if (a->deepep || flex) config_feature(c, "ep-dedup", "on");
     bool masks = !a->dropout_attention || !a->dropout_hidden || a->attention_dropout > 0 ||
                  a->hidden_dropout > 0;
     config_feature(c, "dropout", on_off(masks));
     if (a->grad_16) config_feature(c, "grad-bytes", "2");
     if (a->main_grads && strcmp(a->main_grads, "bf16") == 0)
         config_feature(c, "grad-store-bytes", "2");
-    if (!a->vocab_multiple) return;
-    char *multiple = mem_printf("%" PRIu64, a->vocab_multiple);
-    config_feature(c, "vocab-multiple", multiple);
-    free(multiple);
+    set_count(c, "vocab-multiple", a->vocab_multiple);
+    set_count(c, "bucket-params", a->bucket_params);
+    if (a->bucket_params) config_feature(c, "bucket-params-per-rank", "0");
 }
 
 static void set_degrees(struct config *c, const struct megatron *a)
@@ -335,6 +363,12 @@ static void set_degrees(struct config *c, const struct megatron *a)
     s->pp = a->pp ? a->pp : 1;
     s->ep = a->ep ? a->ep : 1;
     *(heads ? &s->ulysses : &s->cp) = a->cp ? a->cp : 1;
+    bool gather = a->cp_comm && strstr(a->cp_comm, "gather");
+    if (s->cp > 1) s->cp_comm = gather ? "gather" : "ring";
+    s->moe_capacity = a->capacity;
+    s->offload = a->offload_layers ? a->offload ? "optimizer,activations" : "activations"
+                 : a->offload      ? "optimizer"
+                                   : NULL;
     if (a->etp || a->ep || a->m.experts) s->etp = a->etp ? a->etp : s->tp;
     s->vpp = a->chunks;
     s->layers_per_chunk = a->chunk_layers;
@@ -505,7 +539,7 @@ static void write_shape(FILE *to, const struct model *m)
 static void write_degrees(FILE *to, const struct strategy *s, bool moe)
 {
     say_unless(to, "tensor-model-parallel-size", s->tp, 1);
-    say_word(to, s->sp_asked, "sequence-parallel");
+    say_word(to, s->sp || s->sp_asked, "sequence-parallel");
     say_unless(to, "pipeline-model-parallel-size", s->pp, 1);
     say_unless(to, "num-virtual-stages-per-pipeline-rank", s->vpp, 1);
     say_unless(to, "decoder-first-pipeline-num-layers", s->layout_args.first, 0);
@@ -514,6 +548,8 @@ static void write_degrees(FILE *to, const struct strategy *s, bool moe)
     say_word(to, s->layout_args.loss, "account-for-loss-in-pipeline-split");
     say_unless(to, "context-parallel-size", s->cp, 1);
     say_word(to, s->cp > 1 && s->ulysses, "cp-comm-type a2a");
+    say_word(to, s->cp > 1 && !s->ulysses && s->framework.cp == CP_GATHER,
+             "cp-comm-type all_gather");
     say_unless(to, "expert-model-parallel-size", s->ep, 1);
     if (moe || s->ep > 1 || s->etp > 1) say(to, "expert-tensor-parallel-size", s->etp);
     say_word(to, s->order[2] == AXIS_PP && s->order[3] == AXIS_DP, "use-tp-pp-dp-mapping");
@@ -590,6 +626,18 @@ static void write_features(FILE *to, const struct plan *plan)
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         say_word(to, config_is(plan, names[i].feature, names[i].value), names[i].words);
+    const struct strategy *s = &plan->strategy;
+    const struct framework *f = &s->framework;
+    bool bucket = s->zero < ZERO_3 && f->dp_overlap;
+    say_word(to, plan->job.gather_overlap, "overlap-param-gather");
+    uint64_t params = f->bucket_bytes > 0         ? (uint64_t)(f->bucket_bytes / f->grad_bytes)
+                      : f->bucket_params_per_rank ? 0
+                                                  : f->bucket_params;
+    if (bucket) say_unless(to, "ddp-bucket-size", params, 0);
+    say_word(to, s->offload & OFFLOAD_OPTIMIZER, "optimizer-cpu-offload");
+    if (s->offload & OFFLOAD_ACTIVATIONS) say(to, "cpu-offloading-num-layers", plan->model.layers);
+    if (s->moe_capacity > 0)
+        fprintf(to, " \\\n  --moe-expert-capacity-factor %.15g", s->moe_capacity);
     char buf[UNITS_TEXT];
     if (!config_is(plan, "vocab-multiple", "0"))
         fprintf(to, " \\\n  --make-vocab-size-divisible-by %s",

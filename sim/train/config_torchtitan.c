@@ -18,12 +18,16 @@ struct torchtitan {
     enum config_switch compile, async_tp, float8_linear, float8_gather;
     const char *converters, *reshard;
     uint64_t replicate, shard, tp, pp, cp, ep, etp, micro_batch, chunk_layers;
-    const char *schedule, *ac_mode, *ac_option, *recipe, *optimizer;
+    const char *schedule, *ac_mode, *ac_option, *recipe, *optimizer, *rotate;
+    enum config_switch offload;
 };
 
 static const char *const params[] = {"bfloat16", "float32", NULL};
-static const char *const schedules[] = {"GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble",
-                                        NULL};
+static const char *const schedules[] = {
+    "GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "DualPipeV", NULL};
+static const enum schedule ours[] = {SCHED_GPIPE, SCHED_1F1B, SCHED_INTERLEAVED, SCHED_ZB_1P,
+                                     SCHED_DUALPIPEV};
+static const char *const rotations[] = {"allgather", "alltoall", NULL};
 static const char *const modes[] = {"none", "selective", "full", NULL};
 static const char *const recipes[] = {"tensorwise", "rowwise", NULL};
 static const char *const reshards[] = {"default", "always", NULL};
@@ -56,6 +60,8 @@ static const struct config_word words[] = {
     ROW("parallelism.pipeline_parallel_microbatch_size", CONFIG_UINT, micro_batch, NULL, NULL),
     ROW("parallelism.pipeline_parallel_layers_per_stage", CONFIG_UINT, chunk_layers, NULL, NULL),
     ROW("parallelism.context_parallel_degree", CONFIG_UINT, cp, NULL, NULL),
+    ROW("parallelism.context_parallel_rotate_method", CONFIG_TEXT, rotate, NULL, rotations),
+    ROW("training.enable_cpu_offload", CONFIG_SWITCH, offload, NULL, NULL),
     ROW("parallelism.expert_parallel_degree", CONFIG_UINT, ep, NULL, NULL),
     ROW("parallelism.expert_tensor_parallel_degree", CONFIG_UINT, etp, NULL, NULL),
     ROW("parallelism.fsdp_reshard_after_forward", CONFIG_TEXT, reshard, NULL, reshards),
@@ -151,6 +157,9 @@ static void set_degrees(struct config *c, const struct torchtitan *t)
     s->ep = t->ep ? t->ep : 1;
     s->etp = t->etp;
     s->sp = s->tp > 1;
+    if (s->cp > 1 && t->rotate)
+        s->cp_comm = strcmp(t->rotate, "allgather") == 0 ? "gather" : "ring";
+    if (t->offload == SWITCH_ON) s->offload = "optimizer,weights";
     bool whole = t->shard == 1;
     s->zero = whole ? "none" : "fsdp";
     if (whole && t->replicate) s->dp = t->replicate;
@@ -160,13 +169,12 @@ static void set_degrees(struct config *c, const struct torchtitan *t)
 static void set_schedule(struct config *c, const struct torchtitan *t)
 {
     struct strategy_args *s = &c->args;
-    static const char *const ours[] = {"gpipe", "1f1b", "interleaved", "zb"};
     if (s->pp == 1) return;
     unsigned i = 0;
     while (t->schedule && strcmp(schedules[i], t->schedule) != 0)
         i++;
-    s->schedule = t->schedule ? ours[i] : "1f1b";
-    bool chunks = t->schedule && i >= 2;
+    s->schedule = t->schedule ? schedule_name(ours[i]) : "1f1b";
+    bool chunks = t->schedule && (ours[i] == SCHED_INTERLEAVED || ours[i] == SCHED_ZB_1P);
     s->layers_per_chunk = t->chunk_layers;
     if (chunks && !t->chunk_layers) s->vpp = 2;
 }
@@ -288,6 +296,7 @@ static void write_training(FILE *to, const struct plan *plan)
              strcmp(s->precision->name, "fp32") == 0 ? "float32" : "bfloat16");
     say_text(to, "mixed_precision_reduce",
              config_is(plan, "grad-bytes", "2") ? "bfloat16" : "float32");
+    if ((s->offload & OFFLOAD_STATES) == OFFLOAD_STATES) fprintf(to, "enable_cpu_offload = true\n");
     fprintf(to, "\n[compile]\nenable = %s\n", truth(config_is(plan, "class", "fused")));
 }
 
@@ -302,13 +311,18 @@ static void write_parallelism(FILE *to, const struct plan *plan)
     fprintf(to, "enable_async_tensor_parallel = %s\n", truth(config_is(plan, "tp-overlap", "on")));
     say(to, "pipeline_parallel_degree", s->pp);
     if (s->pp > 1) {
-        unsigned i = s->schedule < 4 ? (unsigned)s->schedule : 3;
+        unsigned i = 0;
+        while (ours[i] != s->schedule && schedules[i + 1])
+            i++;
         say_text(to, "pipeline_parallel_schedule", schedules[i]);
         say(to, "pipeline_parallel_microbatch_size", s->micro_batch);
         if (s->vpp > 1)
             say(to, "pipeline_parallel_layers_per_stage", plan->model.layers / s->pp / s->vpp);
     }
     say(to, "context_parallel_degree", s->cp);
+    if (s->cp > 1 && !s->ulysses)
+        say_text(to, "context_parallel_rotate_method",
+                 rotations[s->framework.cp == CP_GATHER ? 0 : 1]);
     say(to, "expert_parallel_degree", s->ep);
     if (s->etp > 1) say(to, "expert_tensor_parallel_degree", s->etp);
 }
@@ -345,5 +359,6 @@ const struct config_format config_torchtitan = {
     .write = write,
     .beside = beside,
     .names_model = true,
+    .features_beside = true,
     .inline_text = true,
 };

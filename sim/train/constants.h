@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The constants of the closed-form model, each with its value, unit, source and whether it was
- * fitted, read from one table (data/constants.csv); `commsim fit` writes the same table. */
+ * The constants of the two engines of a step, each with its value, unit, source and whether it was
+ * fitted: data/constants.csv is the event engine's, data/closed.csv that of the closed form, the
+ * yardstick. `commsim fit` writes the same tables. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,6 +12,11 @@
 #include "base/err.h"
 #include "train/job.h"
 
+/* What predicts a step: events (train/event.h), or formulas (train/step.h). */
+enum engine { ENGINE_EVENT, ENGINE_CLOSED, NENGINES };
+
+/* A superset: the first fields are in both tables; a field that is not in the table that was read
+ * is NaN, so that who reads it by mistake has no answer. */
 struct constants {
     double gemm_eff[NDEV_CLASSES]; /* sustained share of the dense peak of a large GEMM */
     double attn_eff[NATTN_FLASH][NDEV_CLASSES]; /* flash attention, share of the peak at d = 128 */
@@ -29,10 +35,25 @@ struct constants {
     double elem[NFW_CLASSES];                        /* element-wise traffic factor */
     double elem_unfused;           /* more of it where norms are single operators */
     double kernel_us[NFW_CLASSES]; /* fixed time of a GEMM or attention kernel */
-    double layer_us[NFW_CLASSES];  /* CPU floor of a layer */
     double host_grace;             /* host costs on a Grace CPU over those on x86 */
-    double micro_ms[NFW_CLASSES];  /* fixed time of a micro-batch and virtual stage */
     double step_ms[NFW_CLASSES];   /* fixed time of a step */
+    double moe_layer_us;           /* fixed time of a layer with experts, forward */
+    double moe_gemm, moe_permute, sink_act;
+    double graphs_partial; /* share of a layer's kernels that stay outside captured graphs */
+    double loss_traffic;   /* factor on 10 bytes per logit */
+    double opt_traffic;    /* factor on 30 bytes per parameter */
+    double mem_act, mem_base_GB, reserved_factor, reserved_GB, smi_factor, smi_GB;
+
+    /* The event engine's alone. */
+    double host_us[NFW_CLASSES];  /* the host needs to issue a kernel */
+    double sm_nvlink, sm_network; /* share of the multiprocessors that a running collective takes,
+                                     by what moves its bytes */
+    double sink_graph;            /* sink_act in a whole graph, where single operators are fused */
+    double fabric_eff[NFABRICS];  /* rate that training reaches over what benchmarks reach */
+
+    /* The closed form's alone: exposed shares, latencies and windows that events replace. */
+    double layer_us[NFW_CLASSES]; /* CPU floor of a layer */
+    double micro_ms[NFW_CLASSES]; /* fixed time of a micro-batch and virtual stage */
     double tp_exposed[NFW_CLASSES], dp_exposed[NFW_CLASSES], pp_exposed[NFW_CLASSES];
     double fsdp_us[NFW_CLASSES]; /* latency of a gather or scatter per 8 ranks */
     double fsdp_contention[NFW_CLASSES];
@@ -41,13 +62,9 @@ struct constants {
     double cp_hidden, cp_exposed, cp_lat_us;
     double ep_eff_nvlink, ep_eff_nic, ep_exposed, ep_exposed_overlap, ep_lat_us;
     double moe_host_us; /* CPU floor of a layer with experts */
-    double moe_layer_us, moe_gemm, moe_permute, sink_act;
-    double graphs_partial, graphs_full; /* host costs left under CUDA graphs */
+    double graphs_full; /* host costs left under full CUDA graphs */
     double fsdp_eff_a100, fsdp_eff_h100;
-    double loss_traffic; /* factor on 10 bytes per logit */
-    double opt_traffic;  /* factor on 30 bytes per parameter */
     double pp_lat_us, dp_lat_us, dp_contention;
-    double mem_act, mem_base_GB, reserved_factor, reserved_GB, smi_factor, smi_GB;
 };
 
 struct const_table {
@@ -55,14 +72,22 @@ struct const_table {
     struct constants values;
 };
 
-/* Reads the table at `path`; NULL is the shipped one. Every field of struct constants must have
- * exactly one row; each fault is a sentence with its line. Returns 0 or -1. */
-int const_read(struct const_table *table, const char *path, struct err *err);
+/* Reads the table of an engine at `path`; NULL is the shipped one. Every field of that engine must
+ * have exactly one row, and no other one may; each fault is a sentence with its line. Returns 0 or
+ * -1. */
+int const_read(struct const_table *table, enum engine engine, const char *path, struct err *err);
 void const_release(struct const_table *table);
+
+/* Whether a row can matter to a job: not if its key is another device, class or kind than the
+ * job's. */
+bool const_touches(const struct const_row *row, const struct job *job);
 
 /* Writes the table with the values of `values`. Returns 0, or -1 with a sentence. */
 int const_write(const struct const_table *table, const struct constants *values, const char *path,
                 struct err *err);
+
+/* "event", "closed", NULL: choices of an option --step. */
+extern const char *const engine_names[NENGINES + 1];
 
 const char *dev_class_name(enum dev_class cls);
 const char *fw_class_name(enum fw_class fw);

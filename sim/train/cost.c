@@ -6,34 +6,18 @@
 
 #include <math.h>
 
-/* What the costs of one job have in common. */
-struct ctx {
-    const struct job *job;
-    const struct shape *s;
-    const struct constants *c;
-    double hbm_Bps;  /* usable */
-    double host;     /* host costs under CUDA graphs: 1, or the share left */
-    double kernel_s; /* fixed time of a kernel */
-    double slow;     /* of this machine: compute times are multiplied by it */
-    double value_B;  /* bytes of an activation value */
-    double tokens;   /* of a micro-batch on this rank, b s / cp */
-    double tp;
-    double q_dim;    /* width of attention scores and values, as the cost counts it */
-    double kv_width; /* k and v of a token, elements */
-    double head_dim;
-};
-
 double cost_host(const struct job *job, const struct constants *c)
 {
     const double left[] = {1, c->graphs_partial, c->graphs_full};
     return left[job->graphs] * (job->dev.grace ? c->host_grace : 1);
 }
 
-static struct ctx ctx_of(const struct job *job, const struct constants *c)
+struct cost_base cost_base(const struct job *job, const struct constants *c,
+                           const double graphs_left[3])
 {
     const struct shape *s = &job->shape;
-    double host = cost_host(job, c);
-    struct ctx x = {
+    double host = graphs_left[job->graphs] * (job->dev.grace ? c->host_grace : 1);
+    struct cost_base x = {
         .job = job,
         .s = s,
         .c = c,
@@ -46,6 +30,8 @@ static struct ctx ctx_of(const struct job *job, const struct constants *c)
         .tp = job->tp,
         .head_dim = s->head_dim,
     };
+    x.sink_act =
+        1 + (c->sink_act - 1) * (job->graphs == GRAPHS_FULL ? graphs_left[GRAPHS_FULL] : 1);
     if (s->kv_lora) { /* q and k are wider than v: the mean counts */
         x.head_dim = ((double)s->nope_dim + s->rope_dim + s->v_dim) / 2;
         x.kv_width = 2.0 * s->heads * x.head_dim;
@@ -53,6 +39,14 @@ static struct ctx ctx_of(const struct job *job, const struct constants *c)
         x.kv_width = 2 * fmax(s->kv_heads, x.tp) * s->head_dim; /* at least one head a rank */
     }
     x.q_dim = s->heads * x.head_dim;
+    return x;
+}
+
+static struct cost_base closed_base(const struct job *job, const struct constants *c)
+{
+    const double left[] = {1, c->graphs_partial, c->graphs_full};
+    struct cost_base x = cost_base(job, c, left);
+    x.rows_align = true;
     return x;
 }
 
@@ -95,7 +89,7 @@ static double plain_peak(const struct job *job)
 }
 
 /* Peak and efficiency of a matrix product, and bytes of an element; `narrow` allows fp8 or fp4. */
-static double gemm_rate(const struct ctx *x, bool narrow, double *bytes)
+static double gemm_rate(const struct cost_base *x, bool narrow, double *bytes)
 {
     const struct constants *c = x->c;
     const struct device *dev = &x->job->dev;
@@ -109,126 +103,266 @@ static double gemm_rate(const struct ctx *x, bool narrow, double *bytes)
     return dev->flops8 * eff * (x->job->precision == PREC_FP4 ? c->fp4_gain : 1);
 }
 
-/* Seconds of `count` products (m,k) x (k,n) in one kernel. */
-static double gemm(const struct ctx *x, double m, double n, double k, bool narrow, double count)
+double cost_peak(const struct job *job, bool narrow)
 {
-    if (m <= 0 || n <= 0 || k <= 0) return 0;
-    double bytes, rate = gemm_rate(x, narrow, &bytes);
-    rate *= pow(tile_quantisation(m, n, count, x->job->dev.sms), x->c->quant_exp);
-    if ((fmod(n, 64) != 0 || fmod(k, 64) != 0) && fmin(n, k) > 64) rate *= x->c->misaligned;
-    rate *= k / (k + x->c->k0 * (bytes == 1 ? 2 : 1));
-    double memory = count * (bytes * (m * k + n * k) + x->value_B * m * n) / x->hbm_Bps;
-    return fmax(2 * m * n * k * count / rate, memory);
+    if (!narrow || !is_narrow(job)) return plain_peak(job);
+    return job->dev.flops8 * (job->precision == PREC_FP4 ? 2 : 1);
 }
 
-/* A linear layer (m,k) -> (m,n): forward; gradients of input and weight. fp8 adds the traffic of
- * quantising, which is returned apart in *element. */
-static struct cost linear(const struct ctx *x, double m, double n, double k, bool narrow,
-                          double count, struct cost *element)
+static const char *const qkv_names[] = {"qkv", "qkv dx", "qkv dw"};
+static const char *const latent_names[] = {"latents", "latents dx", "latents dw"};
+static const char *const q_names[] = {"q", "q dx", "q dw"};
+static const char *const kv_names[] = {"kv", "kv dx", "kv dw"};
+static const char *const o_names[] = {"o", "o dx", "o dw"};
+static const char *const up_names[] = {"up", "up dx", "up dw"};
+static const char *const down_names[] = {"down", "down dx", "down dw"};
+static const char *const router_names[] = {"router", "router dx", "router dw"};
+static const char *const expert_up_names[] = {"experts up", "experts up dx", "experts up dw"};
+static const char *const expert_down_names[] = {"experts down", "experts down dx",
+                                                "experts down dw"};
+static const char *const logits_names[] = {"logits", "logits dx", "logits dw"};
+
+static struct cost_product product_of(const char *const *name, double m, double n, double k)
 {
-    m = floor(m), n = floor(n), k = floor(k);
-    if (narrow && is_narrow(x->job)) {
-        double per = x->c->fp8_traffic * 4 * count / x->hbm_Bps;
-        *element = sum(*element, (struct cost){per * m * k, per * m * n});
+    return (struct cost_product){name, floor(m), floor(n), floor(k), 0, 1, true, 1, 1};
+}
+
+/* Rows in memory whose lengths tensor cores do not like. They are n or k long in all three forms;
+ * how many there are does not matter, but to the closed form. */
+static bool is_misaligned(const struct cost_base *x, const struct cost_product *p,
+                          const struct cost_gemm *g)
+{
+    double n = x->rows_align ? g->n : p->n, k = x->rows_align ? g->k : p->k;
+    return (fmod(n, 64) != 0 || fmod(k, 64) != 0) && fmin(n, k) > 64;
+}
+
+struct cost_gemm cost_gemm(const struct cost_base *x, const struct cost_product *p,
+                           enum cost_form form)
+{
+    const struct cost_gemm forms[] = {
+        {.m = p->m, .n = p->n, .k = p->k},
+        {.m = p->m, .n = p->k, .k = p->n},
+        {.m = p->n, .n = p->k, .k = p->m},
+    };
+    struct cost_gemm g = forms[form];
+    double m = g.m, n = g.n, k = g.k, count = p->count, t = 0;
+    double tiled = form != COST_WEIGHT && p->even > 0 ? p->even : m;
+    if (m > 0 && n > 0 && k > 0) {
+        double bytes, rate = gemm_rate(x, p->narrow, &bytes);
+        rate *= pow(tile_quantisation(tiled, n, count, x->job->dev.sms), x->c->quant_exp);
+        if (is_misaligned(x, p, &g)) rate *= x->c->misaligned;
+        rate *= k / (k + x->c->k0 * (bytes == 1 ? 2 : 1));
+        g.bytes = count * (bytes * (m * k + n * k) + x->value_B * m * n);
+        double memory = g.bytes / x->hbm_Bps;
+        t = fmax(2 * m * n * k * count / rate, memory);
+        g.memory = t <= memory;
     }
-    struct cost t = {gemm(x, m, n, k, narrow, count) + x->kernel_s,
-                     gemm(x, m, k, n, narrow, count) + x->kernel_s};
-    if (!x->job->lora_rank) { /* a frozen weight needs no gradient */
-        t.bwd += gemm(x, n, k, m, narrow, count) + x->kernel_s;
+    g.seconds = (t + x->kernel_s) * p->factor;
+    return g;
+}
+
+struct cost_beside cost_beside(const struct cost_base *x, const struct cost_product *p)
+{
+    struct cost_beside t = {{0, 0}, {0, 0}};
+    if (p->narrow && is_narrow(x->job)) {
+        double per = x->c->fp8_traffic * 4 * p->count / x->hbm_Bps;
+        t.quantise = scaled((struct cost){per * p->m * p->k, per * p->m * p->n}, p->factor);
     }
     if (x->job->qlora) { /* 4-bit weights are read and written as 16 bits before each use */
-        double unpack = 2.5 * n * k * count / x->hbm_Bps;
-        *element = sum(*element, (struct cost){unpack, unpack});
+        double unpack = 2.5 * p->n * p->k * p->count / x->hbm_Bps;
+        t.unpack = scaled((struct cost){unpack, unpack}, p->factor);
     }
     return t;
 }
 
-/* The adapters of a layer: two thin products each, beside the frozen projections of q and v. */
-static struct cost adapters(const struct ctx *x)
+/* A linear layer, its factor aside: forward; gradients of input and weight. The traffic beside it
+ * is added to *element. */
+static struct cost linear(const struct cost_base *x, const struct cost_product *product,
+                          struct cost *element)
 {
+    struct cost_product plain = *product, *p = &plain;
+    plain.factor = 1;
+    struct cost_beside beside = cost_beside(x, p);
+    *element = sum(sum(*element, beside.quantise), beside.unpack);
+    struct cost t = {cost_gemm(x, p, COST_FORWARD).seconds, cost_gemm(x, p, COST_INPUT).seconds};
+    if (!x->job->lora_rank) { /* a frozen weight needs no gradient */
+        t.bwd += cost_gemm(x, p, COST_WEIGHT).seconds;
+    }
+    return t;
+}
+
+struct cost cost_adapters(const struct cost_base *x)
+{
+    /* Two thin products each, beside the frozen projections of q and v. */
     if (!x->job->lora_rank) return (struct cost){0, 0};
     double flops = 2 * x->tokens * job_lora_params(x->job) / x->tp, peak = plain_peak(x->job);
     double t = flops / (peak * .1) + 4 * x->kernel_s; /* thin: a tenth of the peak at most */
     return (struct cost){t, 2 * t};
 }
 
-/* The projections around attention; *up gets MLA's two up-projections (forward seconds). */
-static struct cost attention_linears(const struct ctx *x, struct cost *element, double *up)
+size_t cost_attention_products(const struct cost_base *x, struct cost_product *list, size_t *up,
+                               size_t *nup)
 {
     const struct shape *s = x->s;
     double m = x->tokens, h = s->hidden, tp = x->tp, a = s->heads;
-    *up = 0;
+    *up = *nup = 0;
     if (!s->kv_lora) {
-        return sum(
-            linear(x, m, (a + 2 * fmax(s->kv_heads, tp)) * s->head_dim / tp, h, true, 1, element),
-            linear(x, m, h, a * s->head_dim / tp, true, 1, element));
+        double columns = (a + 2 * fmax(s->kv_heads, tp)) * s->head_dim;
+        list[0] = product_of(qkv_names, m, columns / tp, h);
+        list[0].matrices = 3;
+        list[1] = product_of(o_names, m, h, a * s->head_dim / tp);
+        return 2;
     }
     double qk = (double)s->nope_dim + s->rope_dim, down = (double)s->kv_lora + s->rope_dim;
     double q_from = s->q_lora ? s->q_lora : h;
-    struct cost all = linear(x, m, (s->q_lora ? s->q_lora : 0) + down, h, true, 1, element);
-    struct cost q = linear(x, m, a * qk / tp, q_from, true, 1, element);
-    struct cost kv =
-        linear(x, m, a * ((double)s->nope_dim + s->v_dim) / tp, s->kv_lora, true, 1, element);
-    *up = q.fwd + kv.fwd;
-    all = sum(sum(all, q), kv);
-    return sum(all, linear(x, m, h, a * s->v_dim / tp, true, 1, element));
+    *up = 1, *nup = 2;
+    list[0] = product_of(latent_names, m, (s->q_lora ? s->q_lora : 0) + down, h);
+    list[1] = product_of(q_names, m, a * qk / tp, q_from);
+    list[2] = product_of(kv_names, m, a * ((double)s->nope_dim + s->v_dim) / tp, s->kv_lora);
+    list[3] = product_of(o_names, m, h, a * s->v_dim / tp);
+    return 4;
+}
+
+/* The projections around attention; *up gets MLA's two up-projections (forward seconds). */
+static struct cost attention_linears(const struct cost_base *x, struct cost *element, double *up)
+{
+    struct cost_product list[COST_PRODUCTS];
+    struct cost all = {0, 0};
+    size_t first, nup, n = cost_attention_products(x, list, &first, &nup);
+    *up = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct cost one = linear(x, &list[i], element);
+        if (i >= first && i < first + nup) *up += one.fwd;
+        all = sum(all, one);
+    }
+    return all;
+}
+
+double cost_window(double window, double keys)
+{
+    return fmin(1, 2.0 * window / keys);
 }
 
 /* Mean share of the keys that a query of a layer sees, of the causal half = 1. */
-static double window_share(const struct ctx *x)
+static double window_share(const struct cost_base *x)
 {
     const struct shape *s = x->s;
     if (!s->window || s->window_share <= 0) return 1;
-    double seq = (double)x->job->seq;
-    return 1 - s->window_share * (1 - fmin(1, 2.0 * s->window / seq));
+    return 1 - s->window_share * (1 - cost_window(s->window, (double)x->job->seq));
 }
 
-/* The attention core: flash kernels at their share of the peak, or scores and softmax in memory. */
-static struct cost attention_core(const struct ctx *x)
+/* FLOP of all scores and values, no mask. */
+static double attention_full(const struct cost_base *x, double keys, double share)
+{
+    const struct job *job = x->job;
+    double seq = (double)job->seq, b = (double)job->micro_batch;
+    return 4 * b * seq * (keys / job->cp) * x->q_dim / x->tp * share;
+}
+
+double cost_attention_flops(const struct cost_base *x, double keys, double share)
+{
+    return attention_full(x, keys, share) / (x->job->attn == ATTN_UNFUSED ? 1 : 2);
+}
+
+struct cost cost_attention(const struct cost_base *x, double keys, double share)
 {
     const struct constants *c = x->c;
     const struct job *job = x->job;
     double seq = (double)job->seq, b = (double)job->micro_batch;
-    double full = 4 * b * seq * (seq / job->cp) * x->q_dim / x->tp * window_share(x);
+    double full = attention_full(x, keys, share);
     if (job->attn != ATTN_UNFUSED) {
         double eff = c->attn_eff[job->attn][job->dev.cls] *
-                     pow(x->head_dim / 128, c->head_dim_exp) * seq / (seq + c->attn_s0) / x->slow;
+                     pow(x->head_dim / 128, c->head_dim_exp) * keys / (keys + c->attn_s0) / x->slow;
         double fwd = full / 2 / (plain_peak(job) * eff);
         return (struct cost){fwd + x->kernel_s, fwd * 2.5 / c->attn_bwd_eff + x->kernel_s};
     }
-    double scores = b * x->s->heads / x->tp * seq * seq / job->cp;
+    double scores = b * x->s->heads / x->tp * seq * keys / job->cp;
     double eff = c->gemm_eff[job->dev.cls] / x->slow * x->head_dim / (x->head_dim + c->unfused_k0) *
                  (x->s->head_dim % 8 ? c->unfused_odd : 1);
     double fwd = full / (plain_peak(job) * eff) + c->unfused_traffic * 13 * scores / x->hbm_Bps;
     return (struct cost){fwd + 4 * x->kernel_s, 2 * fwd + 8 * x->kernel_s};
 }
 
-static struct cost elementwise(const struct ctx *x, double bytes)
+double cost_element_factor(const struct cost_base *x)
 {
     double factor = x->c->elem[x->job->fw];
     if (x->job->unfused_norm && x->job->fw != FW_FUSED) factor *= x->c->elem_unfused;
-    double fwd = factor * bytes / x->hbm_Bps;
+    return factor;
+}
+
+struct cost cost_element(const struct cost_base *x, double bytes)
+{
+    double fwd = cost_element_factor(x) * bytes / x->hbm_Bps;
     return (struct cost){fwd, 2 * fwd};
 }
 
-/* Element-wise bytes of the attention block and norms, and of an MLP that is `ffn` wide. */
-static double block_bytes(const struct ctx *x)
+double cost_norm_width(const struct cost_base *x)
 {
     double split = x->job->sp ? x->tp : 1;
-    return x->value_B * x->tokens *
-           (10.0 * x->s->hidden / split + 2 * (x->q_dim + x->kv_width / 2) / x->tp);
+    return 10.0 * x->s->hidden / split;
 }
 
-static double mlp_bytes(const struct ctx *x, double tokens, double ffn)
+double cost_qkv_width(const struct cost_base *x)
+{
+    return 2 * (x->q_dim + x->kv_width / 2) / x->tp;
+}
+
+/* Element-wise bytes of the attention block and norms. */
+static double block_bytes(const struct cost_base *x)
+{
+    return x->value_B * x->tokens * (cost_norm_width(x) + cost_qkv_width(x));
+}
+
+double cost_mlp_bytes(const struct cost_base *x, double tokens, double ffn)
 {
     return x->value_B * tokens * (x->s->gated ? 3 : 2) * ffn;
 }
 
-static struct cost mlp(const struct ctx *x, double ffn, struct cost *element)
+void cost_mlp_products(const struct cost_base *x, double ffn, struct cost_product list[2])
 {
     double h = x->s->hidden, up = x->s->gated ? 2 : 1;
-    return sum(linear(x, x->tokens, floor(up * ffn / x->tp), h, true, 1, element),
-               linear(x, x->tokens, h, ffn / x->tp, true, 1, element));
+    list[0] = product_of(up_names, x->tokens, floor(up * ffn / x->tp), h);
+    list[0].matrices = x->s->gated ? 2 : 1;
+    list[1] = product_of(down_names, x->tokens, h, ffn / x->tp);
+}
+
+static struct cost both(const struct cost_base *x, const struct cost_product list[2],
+                        struct cost *element)
+{
+    struct cost down = linear(x, &list[1], element);
+    return sum(linear(x, &list[0], element), down);
+}
+
+static struct cost mlp(const struct cost_base *x, double ffn, struct cost *element)
+{
+    struct cost_product list[2];
+    cost_mlp_products(x, ffn, list);
+    return both(x, list, element);
+}
+
+struct cost_experts cost_experts(const struct cost_base *x, double load)
+{
+    const struct shape *s = x->s;
+    double h = s->hidden, mats = s->gated ? 2 : 1, etp = x->job->etp;
+    struct cost_experts e = {.routed = x->tokens / x->tp};
+    e.tokens = e.routed * s->topk * etp * load;
+    double experts = fmax(1, floor((double)s->experts / x->job->ep));
+    double rows = fmax(1, rint(e.tokens / experts));
+    e.products[0] = product_of(expert_up_names, rows, floor(mats * s->expert_ffn / etp), h);
+    e.products[1] = product_of(expert_down_names, rows, h, s->expert_ffn / etp);
+    for (int i = 0; i < 2; i++) {
+        e.products[i].count = experts;
+        if (load != 1) e.products[i].even = fmax(1, rint(e.tokens / load / experts));
+        e.products[i].factor = x->c->moe_gemm;
+    }
+    e.products[0].matrices = s->gated ? 2 : 1;
+    e.router = product_of(router_names, x->tokens / (x->job->sp ? x->tp : 1), s->experts, h);
+    e.router.narrow = false;
+    e.act_bytes = cost_mlp_bytes(x, e.tokens, s->expert_ffn) / etp;
+    /* clamped SwiGLU with bias: many operators, fewer in a whole graph */
+    if (s->sink_attention) e.act_bytes *= x->sink_act;
+    e.permute_bytes = x->value_B * e.routed * s->topk * h * x->c->moe_permute;
+    return e;
 }
 
 double cost_nic_Bps(const struct job *job, const struct constants *c)
@@ -244,7 +378,7 @@ double cost_group_Bps(const struct job *job, const struct constants *c, uint64_t
     return fmin(nvlink, cost_nic_Bps(job, c) * (double)(sharing > 1 ? sharing : 1));
 }
 
-static struct cost tp_exposed(const struct ctx *x)
+static struct cost tp_exposed(const struct cost_base *x)
 {
     const struct job *job = x->job;
     if (job->tp < 2) return (struct cost){0, 0};
@@ -256,7 +390,7 @@ static struct cost tp_exposed(const struct ctx *x)
     return (struct cost){2 * one * share, 2 * one * share * (job->sp ? 1.25 : 1)};
 }
 
-static struct cost cp_exposed(const struct ctx *x, struct cost attention)
+static struct cost cp_exposed(const struct cost_base *x, struct cost attention)
 {
     const struct job *job = x->job;
     const struct constants *c = x->c;
@@ -276,7 +410,7 @@ static struct cost cp_exposed(const struct ctx *x, struct cost attention)
 }
 
 /* Dispatch and combine of the tokens of a rank, `each` = tokens it routes. */
-static struct cost ep_exposed(const struct ctx *x, double each)
+static struct cost ep_exposed(const struct cost_base *x, double each)
 {
     const struct job *job = x->job;
     const struct constants *c = x->c;
@@ -308,7 +442,7 @@ struct repeat {
     double layers; /* of a virtual stage */
 };
 
-static double recompute_cost(const struct ctx *x, const struct repeat *r)
+static double recompute_cost(const struct cost_base *x, const struct repeat *r)
 {
     const struct job *job = x->job;
     double whole = layer_total(r->layer).fwd;
@@ -348,7 +482,7 @@ struct cost layer_total(const struct layer_cost *l)
 
 /* The host needs `floor_us` for the launches of a layer: what it adds where the GPU is not much
  * slower. */
-static void add_floor(const struct ctx *x, struct layer_cost *l, double floor_us)
+static void add_floor(const struct cost_base *x, struct layer_cost *l, double floor_us)
 {
     double f = floor_us * 1e-6 * x->host, g = f * (x->job->recompute == RC_FULL ? 1.8 : 1.2);
     struct cost t = layer_total(l);
@@ -363,15 +497,15 @@ static double layers_of_chunk(const struct job *job)
 
 struct layer_cost cost_dense_layer(const struct job *job, const struct constants *c)
 {
-    struct ctx x = ctx_of(job, c);
+    struct cost_base x = closed_base(job, c);
     struct layer_cost l = {0};
     double up;
     struct cost around = attention_linears(&x, &l.element, &up);
     struct cost inner = mlp(&x, job->shape.ffn, &l.element);
-    l.gemm = sum(sum(around, inner), adapters(&x));
-    l.attention = attention_core(&x);
+    l.gemm = sum(sum(around, inner), cost_adapters(&x));
+    l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
     struct cost el =
-        elementwise(&x, block_bytes(&x) + mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp);
+        cost_element(&x, block_bytes(&x) + cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp);
     struct repeat r = {.layer = &l,
                        .mlp_fwd = inner.fwd,
                        .mla_up_fwd = up,
@@ -387,42 +521,33 @@ struct layer_cost cost_dense_layer(const struct job *job, const struct constants
 
 struct layer_cost cost_moe_layer(const struct job *job, const struct constants *c)
 {
-    struct ctx x = ctx_of(job, c);
+    struct cost_base x = closed_base(job, c);
     const struct shape *s = &job->shape;
     struct layer_cost l = {0};
-    double up, h = s->hidden, mats = s->gated ? 2 : 1, etp = job->etp;
-    double mine = x.tokens / x.tp;        /* tokens that this rank routes */
-    double tokens = mine * s->topk * etp; /* rows its experts see when balanced */
-    double experts = fmax(1, floor((double)s->experts / job->ep));
-    double rows = fmax(1, rint(tokens / experts));
-    struct cost around = attention_linears(&x, &l.element, &up), fp8 = {0, 0};
-    struct cost inner =
-        sum(linear(&x, rows, floor(mats * s->expert_ffn / etp), h, true, experts, &fp8),
-            linear(&x, rows, h, s->expert_ffn / etp, true, experts, &fp8));
-    inner = scaled(inner, c->moe_gemm);
-    l.element = sum(l.element, scaled(fp8, c->moe_gemm));
-    double bytes = mlp_bytes(&x, tokens, s->expert_ffn) / etp;
-    if (s->sink_attention) { /* clamped SwiGLU with bias: many operators, fewer in a whole graph */
-        bytes *= 1 + (c->sink_act - 1) * (job->graphs == GRAPHS_FULL ? c->graphs_full : 1);
-    }
-    bytes += block_bytes(&x) + x.value_B * mine * s->topk * h * c->moe_permute;
+    double up;
+    struct cost_experts e = cost_experts(&x, 1);
+    struct cost around = attention_linears(&x, &l.element, &up), beside = {0, 0}, rest = {0, 0};
+    struct cost inner = scaled(both(&x, e.products, &beside), c->moe_gemm);
+    l.element = sum(l.element, scaled(beside, c->moe_gemm));
+    double bytes = e.act_bytes;
+    bytes += block_bytes(&x) + e.permute_bytes;
     struct cost shared = {0, 0};
     if (s->shared_ffn) {
         shared = mlp(&x, s->shared_ffn, &l.element);
-        bytes += mlp_bytes(&x, x.tokens, s->shared_ffn) / x.tp;
+        bytes += cost_mlp_bytes(&x, x.tokens, s->shared_ffn) / x.tp;
     }
-    struct cost router = linear(&x, x.tokens / (job->sp ? x.tp : 1), s->experts, h, false, 1, &fp8);
-    l.gemm = sum(sum(sum(around, inner), sum(shared, router)), adapters(&x));
-    l.attention = attention_core(&x);
+    struct cost router = linear(&x, &e.router, &rest);
+    l.gemm = sum(sum(sum(around, inner), sum(shared, router)), cost_adapters(&x));
+    l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
     struct repeat r = {.layer = &l,
                        .mlp_fwd = inner.fwd,
                        .mla_up_fwd = up,
                        .linears_fwd = around.fwd + inner.fwd,
                        .layers = layers_of_chunk(job)};
-    l.element = sum(l.element, elementwise(&x, bytes));
+    l.element = sum(l.element, cost_element(&x, bytes));
     l.tp = tp_exposed(&x);
     l.cp = cp_exposed(&x, l.attention);
-    l.ep = ep_exposed(&x, mine);
+    l.ep = ep_exposed(&x, e.routed);
     double fixed = c->moe_layer_us * 1e-6 * x.host;
     l.launch = (struct cost){fixed, 2 * fixed};
     l.recompute = recompute_cost(&x, &r);
@@ -430,22 +555,40 @@ struct layer_cost cost_moe_layer(const struct job *job, const struct constants *
     return l;
 }
 
+struct cost_product cost_logits(const struct cost_base *x)
+{
+    struct cost_product p =
+        product_of(logits_names, x->tokens, floor(x->s->vocab / x->tp), x->s->hidden);
+    p.narrow = false;
+    return p;
+}
+
+struct cost cost_loss(const struct cost_base *x)
+{
+    double traffic = x->tokens * x->s->vocab / x->tp * x->c->loss_traffic / x->hbm_Bps;
+    return (struct cost){4 * traffic, 6 * traffic};
+}
+
+struct cost cost_lookup(const struct cost_base *x)
+{
+    double t = 4 * x->tokens * x->s->hidden / x->hbm_Bps;
+    return (struct cost){t, 2 * t};
+}
+
 struct layer_cost cost_head(const struct job *job, const struct constants *c)
 {
-    struct ctx x = ctx_of(job, c);
+    struct cost_base x = closed_base(job, c);
     struct layer_cost l = {0};
-    double columns = floor(job->shape.vocab / x.tp);
-    l.gemm = linear(&x, x.tokens, columns, job->shape.hidden, false, 1, &l.element);
-    double traffic = x.tokens * job->shape.vocab / x.tp * c->loss_traffic / x.hbm_Bps;
-    l.element = sum(l.element, (struct cost){4 * traffic, 6 * traffic});
+    struct cost_product logits = cost_logits(&x);
+    l.gemm = linear(&x, &logits, &l.element);
+    l.element = sum(l.element, cost_loss(&x));
     return l;
 }
 
 struct layer_cost cost_embedding(const struct job *job, const struct constants *c)
 {
-    struct ctx x = ctx_of(job, c);
-    double t = 4 * x.tokens * job->shape.hidden / x.hbm_Bps;
-    return (struct layer_cost){.element = {t, 2 * t}};
+    struct cost_base x = closed_base(job, c);
+    return (struct layer_cost){.element = cost_lookup(&x)};
 }
 
 struct flops cost_flops_per_token(const struct job *job)
@@ -456,6 +599,7 @@ struct flops cost_flops_per_token(const struct job *job)
     double dense = (double)s->layers - moe, used = s->experts ? (double)s->topk / s->experts : 0;
     double head = s->kv_lora ? ((double)s->nope_dim + s->rope_dim + s->v_dim) / 2 : s->head_dim;
     double seq = (double)job->seq, share = 1;
+    if (job->packed_seq > 0) seq = fmin(seq, job->packed_seq);
     if (s->window) share = 1 - s->window_share * (1 - fmin(1, 2.0 * s->window / seq));
     return (struct flops){
         .linear = 2 * (dense * n.dense_layer + moe * (n.moe_shared + n.moe_experts * used)),

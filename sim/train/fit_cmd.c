@@ -19,6 +19,7 @@
 
 struct request {
     const char *constants, *to, *json, *csv;
+    unsigned engine; /* enum engine */
     bool overwrite, from_prior, leave_one_out;
     uint64_t iterations;
 };
@@ -37,6 +38,9 @@ struct request {
 static const struct opts_row constants_options[] = {
     ROW("constants", OPTS_STRING, constants, "FILE", "constants in place of the shipped ones",
         .section = "Constants"),
+    ROW("step", OPTS_CHOICE, engine, "ENGINE",
+        "whose: the event engine's, or those of the closed form", .value = "event",
+        .choices = engine_names),
     OUTPUT_ROWS,
     {0},
 };
@@ -44,6 +48,9 @@ static const struct opts_row constants_options[] = {
 static const struct opts_row fit_options[] = {
     ROW("out", OPTS_STRING, to, "FILE", "write the fitted table of constants", .section = "Fit"),
     ROW("constants", OPTS_STRING, constants, "FILE", "start from these, not from the shipped ones"),
+    ROW("step", OPTS_CHOICE, engine, "ENGINE",
+        "whose constants: the event engine's, or those of the closed form", .value = "event",
+        .choices = engine_names),
     ROW("from-prior", OPTS_FLAG, from_prior, NULL,
         "start from the priors, not from the present values"),
     ROW("iterations", OPTS_UINT, iterations, "N", "steps of the solver at most", .value = "30",
@@ -96,7 +103,7 @@ static void list_network(struct out *out, struct err *err)
 static void list_constants(const struct request *q, struct err *err)
 {
     struct const_table table;
-    if (const_read(&table, q->constants, err)) return;
+    if (const_read(&table, (enum engine)q->engine, q->constants, err)) return;
     size_t n = sizeof constant_columns / sizeof *constant_columns;
     size_t fitted = 0, set = 0;
     struct out *out = open_out(q, constant_columns, n, err);
@@ -146,7 +153,7 @@ static struct fit_point *points_of(const struct rows *rows, size_t without, size
             same += strcmp(rows->rows[j].framework, row->framework) == 0;
         }
         points[(*count)++] =
-            (struct fit_point){&row->job, row->measured_s, fmin(1, sqrt(ROWS / same))};
+            (struct fit_point){i, &row->job, row->measured_s, fmin(1, sqrt(ROWS / same))};
     }
     return points;
 }
@@ -169,17 +176,27 @@ static bool fitted_row(const struct row *row, const void *arg)
            (only == SIZE_MAX || row->published == only);
 }
 
-static void print_fit(struct out *out, const struct rows *rows, const struct constants *values,
-                      const char *name, size_t only, const struct solve_report *r, struct score *s)
+/* What all fits of a command share. */
+struct session {
+    const struct request *q;
+    const struct rows *rows;
+    struct runner *runner;
+    struct out *out;
+    struct err *err;
+};
+
+static void print_fit(const struct session *s, const struct constants *values, const char *name,
+                      size_t only, const struct solve_report *r, struct score *score)
 {
-    struct prediction *p = score_predict(rows, values);
-    *s = score_group(rows, p, fitted_row, &only, true);
+    struct prediction *p = score_predict(s->rows, s->runner, values, s->err);
+    if (!p) return;
+    *score = score_group(s->rows, p, fitted_row, &only, true);
     free(p);
-    struct out_cell cells[] = {out_text(name),          out_uint(s->n),
-                               out_double(s->median),   out_double(s->p90),
-                               out_double(s->worst),    out_double(s->bias),
-                               out_uint(r->iterations), out_double(r->cost_after)};
-    out_row(out, cells);
+    struct out_cell cells[] = {
+        out_text(name),          out_uint(score->n),       out_double(score->median),
+        out_double(score->p90),  out_double(score->worst), out_double(score->bias),
+        out_uint(r->iterations), out_double(r->cost_after)};
+    out_row(s->out, cells);
 }
 
 static int by_value(const void *a, const void *b)
@@ -208,60 +225,68 @@ static void sum_up(struct out *out, const struct score *scores, size_t nscores, 
     free(medians);
 }
 
+/* Whether the rows of a framework are scored. */
+static bool has_rows(const struct rows *rows, size_t framework)
+{
+    for (size_t i = 0; i < rows->nrows; i++) {
+        if (score_counts(&rows->rows[i]) && fitted_row(&rows->rows[i], &framework)) return true;
+    }
+    return false;
+}
+
 /* Refits without each framework that has rows, scores them, and sums up. */
-static int leave_one_out(const struct request *q, const struct rows *rows, struct out *out,
-                         struct err *err)
+static int leave_one_out(const struct session *s)
 {
     size_t n = 0;
+    const struct rows *rows = s->rows;
     struct score *scores = mem_calloc(rows->published.nrows, sizeof *scores);
-    for (size_t k = 0; k < rows->published.nrows && !err->count; k++) {
-        size_t mine = 0, count;
-        for (size_t i = 0; i < rows->nrows; i++) {
-            const struct row *row = &rows->rows[i];
-            mine += score_counts(row) && fitted_row(row, &k);
-        }
-        if (!mine) continue;
+    for (size_t k = 0; k < rows->published.nrows && !s->err->count; k++) {
+        size_t count;
         struct const_table table;
-        if (const_read(&table, q->constants, err)) break;
+        if (!has_rows(rows, k)) continue;
+        if (const_read(&table, (enum engine)s->q->engine, s->q->constants, s->err)) break;
         struct fit_point *points = points_of(rows, k, &count);
         struct solve_report r = {0};
-        if (fit_constants(&table, points, count, true, q->iterations, &r, err) == 0) {
+        if (fit_constants(&table, s->runner, points, count, true, s->q->iterations, &r, s->err) ==
+            0) {
             char *name = mem_printf("without %s", csv_cell(&rows->published, k, "pattern"));
-            print_fit(out, rows, &table.values, name, k, &r, &scores[n++]);
+            print_fit(s, &table.values, name, k, &r, &scores[n++]);
             free(name);
         }
         free(points);
         const_release(&table);
     }
-    sum_up(out, scores, n, 1);
-    sum_up(out, scores, n, 10);
+    sum_up(s->out, scores, n, 1);
+    sum_up(s->out, scores, n, 10);
     free(scores);
-    return err->count ? -1 : 0;
+    return s->err->count ? -1 : 0;
 }
 
 static void fit_tables(const struct request *q, const struct rows *rows, struct err *err)
 {
     struct const_table table;
-    if (const_read(&table, q->constants, err)) return;
+    if (const_read(&table, (enum engine)q->engine, q->constants, err)) return;
+    struct runner *runner = score_runner(rows, (enum engine)q->engine, err);
     size_t n = sizeof fit_columns / sizeof *fit_columns, count;
-    struct out *out = open_out(q, fit_columns, n, err);
+    struct session s = {q, rows, runner, open_out(q, fit_columns, n, err), err};
     struct fit_point *points = points_of(rows, SIZE_MAX, &count);
     struct solve_report r = {0};
-    struct score s;
+    struct score score;
     if (!err->count && !count) {
         err_add(err, ERR_FAILED,
                 "no row could be fitted to: none is complete and none has its "
                 "unstated inputs assumed (vtrain.csv is never fitted to)");
     }
-    if (!err->count) print_fit(out, rows, &table.values, "as given", SIZE_MAX, &r, &s);
+    if (!err->count) print_fit(&s, &table.values, "as given", SIZE_MAX, &r, &score);
     if (!err->count &&
-        fit_constants(&table, points, count, q->from_prior, q->iterations, &r, err) == 0) {
-        print_fit(out, rows, &table.values, "fitted", SIZE_MAX, &r, &s);
+        fit_constants(&table, runner, points, count, q->from_prior, q->iterations, &r, err) == 0) {
+        print_fit(&s, &table.values, "fitted", SIZE_MAX, &r, &score);
         if (q->to) const_write(&table, &table.values, q->to, err);
     }
-    if (!err->count && q->leave_one_out) leave_one_out(q, rows, out, err);
-    out_close(out, err);
+    if (!err->count && q->leave_one_out) leave_one_out(&s);
+    out_close(s.out, err);
     free(points);
+    runner_free(runner);
     const_release(&table);
 }
 
@@ -312,7 +337,7 @@ static int run(int argc, char **argv, const char *prog, const char *usage, const
 int constants_cmd(int argc, char **argv)
 {
     return run(argc, argv, "commsim constants", "commsim constants [options]",
-               "Lists the constants of the closed-form model, and those of networks and libraries "
+               "Lists the constants of a step's engine, and those of networks and libraries "
                "(data/network.csv) unless --constants names a table.",
                constants_options, false);
 }

@@ -3,6 +3,8 @@
  * file and each --feature what type it has and where it goes. */
 #include "train/framework.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@ static const char *const class_names[] = {"legacy", "eager", "fused", NULL};
 static const char *const attention_names[] = {"fa1", "fa2", "cudnn", "unfused", NULL};
 static const char *const graph_names[] = {"none", "partial", "full", NULL};
 static const char *const zero_names[] = {"none", "1", "2", "3", NULL};
+static const char *const cp_names[] = {"ring", "gather", NULL};
 static const char *const kv_names[] = {"multiple", "replicate", NULL};
 static const char *const uneven_names[] = {"refuse", "share", NULL};
 static const char *const micro_names[] = {"groups", "rounds", NULL};
@@ -53,13 +56,28 @@ static const struct feature {
     {"fp8-params", AT(fp8_params), SWITCH, off_on, 0, 0},
     {"logit-bytes", AT(logit_bytes), NUMBER, NULL, 0, 64},
     {"vocab-multiple", AT(vocab_multiple), COUNT, NULL, 0, 1 << 20},
+    {"bucket-bytes", AT(bucket_bytes), NUMBER, NULL, 0, 1e15},
+    {"first-bucket-bytes", AT(first_bucket_bytes), NUMBER, NULL, 0, 1e15},
+    {"bucket-params", AT(bucket_params), COUNT, NULL, 0, 1e15},
+    {"bucket-params-per-rank", AT(bucket_params_per_rank), COUNT, NULL, 0, 1e12},
+    {"gather-overlap", AT(gather_overlap), SWITCH, off_on, 0, 0},
+    {"reduce-each", AT(reduce_each), SWITCH, off_on, 0, 0},
+    {"gather-tensors", AT(gather_tensors), SWITCH, off_on, 0, 0},
+    {"sum-beside", AT(sum_beside), SWITCH, off_on, 0, 0},
+    {"prefetch", AT(prefetch), COUNT, NULL, 0, 1 << 20},
+    {"prefetch-params", AT(prefetch_params), COUNT, NULL, 0, 1e15},
+    {"tp-tiles", AT(tp_tiles), COUNT, NULL, 0, 1 << 10},
+    {"cp-comm", AT(cp), CHOICE, cp_names, 0, 0},
     {"kv", AT(kv), CHOICE, kv_names, 0, 0},
     {"uneven", AT(uneven), CHOICE, uneven_names, 0, 0},
     {"micro-batches", AT(micro), CHOICE, micro_names, 0, 0},
     {"experts", AT(experts), CHOICE, expert_names, 0, 0},
+    {"tp-with-sp", AT(tp_with_sp), SWITCH, off_on, 0, 0},
     {"moe-needs-sp", AT(moe_needs_sp), SWITCH, off_on, 0, 0},
     {"batch-remainder", AT(batch_remainder), SWITCH, off_on, 0, 0},
     {"fsdp-alone", AT(fsdp_alone), SWITCH, off_on, 0, 0},
+    {"most-zero", AT(most_zero), CHOICE, zero_names, 0, 0},
+    {"zero-with-pp", AT(zero_with_pp), CHOICE, zero_names, 0, 0},
 #undef AT
 };
 
@@ -142,12 +160,49 @@ const char *framework_value(const struct framework *framework, size_t i, char *b
     case SWITCH:
         return off_on[*(const bool *)at];
     case NUMBER:
-        snprintf(buf, UNITS_TEXT, "%g", *(const double *)at);
+        snprintf(buf, UNITS_TEXT, "%.15g", *(const double *)at);
         return buf;
     default:
-        snprintf(buf, UNITS_TEXT, "%g", (double)*(const uint64_t *)at);
+        snprintf(buf, UNITS_TEXT, "%" PRIu64, *(const uint64_t *)at);
         return buf;
     }
+}
+
+/* ---- into a job ---- */
+
+double framework_bucket_B(const struct framework *f, double grad_B, double ranks)
+{
+    double params = fmax((double)f->bucket_params, (double)f->bucket_params_per_rank * ranks);
+    return f->bucket_bytes > 0 ? f->bucket_bytes : params * grad_B;
+}
+
+/* Layers that hold the parameters which are gathered ahead: the next one at least, in part. */
+static uint32_t layers_ahead(const struct job *job, uint64_t params)
+{
+    struct param_counts n = job_params(job);
+    bool moe = job->shape.experts && job->shape.dense_layers < job->shape.layers;
+    double layer =
+        moe ? n.moe_shared + n.moe_experts / ((double)job->ep * job->etp) : n.dense_layer;
+    return (uint32_t)fmin(job->shape.layers, ceil((double)params * job->tp / fmax(layer, 1)));
+}
+
+void framework_overlap(struct job *job, const struct framework *f)
+{
+    bool whole = job->shard == SHARD_FULL || job->shard == SHARD_GRAD_OP;
+    double ranks = (double)job->dp * job->cp;
+    job->bucket_B = job->dp_overlap ? framework_bucket_B(f, job->grad_B, ranks) : 0;
+    job->first_bucket_B = fmin(f->first_bucket_bytes, job->bucket_B);
+    job->gather_overlap = f->gather_overlap && job->dp_overlap &&
+                          (job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2);
+    job->reduce_each = f->reduce_each && (whole || job->shard == SHARD_ZERO2);
+    job->cut_messages = f->scatter_gather;
+    job->gather_tensors = f->gather_tensors && whole;
+    job->sum_beside = f->sum_beside;
+    job->prefetch = !whole || !job->dp_overlap ? 0
+                    : f->prefetch_params       ? layers_ahead(job, f->prefetch_params)
+                                               : (uint32_t)f->prefetch;
+    job->tp_tiles = job->tp_overlap ? (uint32_t)f->tp_tiles : 0;
+    job->cp_gather = f->cp == CP_GATHER && !job->ulysses && job->cp > 1;
 }
 
 /* ---- the file ---- */

@@ -28,6 +28,9 @@ enum ep_rule {
     EP_IN_DATA,     /* ep divides dp cp tp, and ep >= tp (torchtitan) */
 };
 
+/* How the ranks of a sequence see each other's keys and values. */
+enum cp_exchange { CP_RING, CP_GATHER }; /* piece by piece beside attention, or all before it */
+
 /* The default sharding of optimizer, gradients and weights. */
 enum zero_level { ZERO_NONE, ZERO_1, ZERO_2, ZERO_3 };
 
@@ -53,15 +56,33 @@ struct framework {
     bool fp8_params;     /* with fp8 or fp4: weights are gathered in 1 byte */
     double logit_bytes;  /* held per logit at the peak */
     uint64_t vocab_multiple; /* V is padded to a multiple of this x tp; 1 pads to tp; 0: never */
+    /* Gradients are reduced in buckets while the backward pass goes on: at least so many bytes
+     * each, or, where that is 0, so many parameters, or so many for each data-parallel rank,
+     * whichever is more. Both 0: one bucket. The first may have a cap of its own. */
+    double bucket_bytes, first_bucket_bytes;
+    uint64_t bucket_params, bucket_params_per_rank;
+    bool gather_overlap; /* ZeRO-1 and -2: weights are gathered beside the next forward pass */
+    bool reduce_each; /* ZeRO-2 and -3: gradients are reduced after every micro-batch, not the last
+                         alone */
+    bool gather_tensors; /* ZeRO-3: weights are gathered tensor by tensor, not layer by layer */
+    bool sum_beside;   /* tp: the gradient of a product's input is summed beside the gradient of its
+                          weight; autograd's own products make both first */
+    uint64_t prefetch; /* ZeRO-3: layers gathered ahead of the one that runs */
+    uint64_t prefetch_params; /* .. or so many parameters, where not 0 */
+    uint64_t tp_tiles;        /* pieces of a product that overlaps its collective; 0: tp */
+    enum cp_exchange cp;      /* keys and values of context parallelism */
 
     /* Rules: what it demands. */
     enum kv_rule kv;
     enum uneven_rule uneven;
     enum micro_rule micro;
     enum ep_rule experts;
-    bool moe_needs_sp;    /* MoE with tp > 1 runs with sequence parallelism only */
-    bool batch_remainder; /* a rank's batch need not divide by the micro-batch (Composer) */
-    bool fsdp_alone;      /* FSDP not with pipeline, expert parallelism, or ZeRO-1 */
+    bool tp_with_sp;              /* tensor parallelism is always with sequence parallelism */
+    bool moe_needs_sp;            /* MoE with tp > 1 runs with sequence parallelism only */
+    bool batch_remainder;         /* a rank's batch need not divide by the micro-batch (Composer) */
+    bool fsdp_alone;              /* FSDP not with pipeline, expert parallelism, or ZeRO-1 */
+    enum zero_level most_zero;    /* the highest level it has; fsdp is ZERO_3 */
+    enum zero_level zero_with_pp; /* .. beside a pipeline */
 };
 
 struct framework_table {
@@ -81,6 +102,13 @@ const struct framework *framework_find(const struct framework_table *table, cons
 /* Sets one feature from "NAME=VALUE" ("attention=fa2", "tp-overlap=on"), names and values as in the
  * file. Returns -1 with a sentence that lists the names, or the values. */
 int framework_feature(struct framework *framework, const char *text, struct err *err);
+
+/* Bytes of a bucket of gradients for `ranks` of data parallelism: the features above; 0: one. */
+double framework_bucket_B(const struct framework *framework, double grad_B, double ranks);
+
+/* Sets what the job says of buckets, gathers ahead, tiles and context parallelism. Last of all, for
+ * it reads degrees, shape, sharding, `grad_B` and the overlaps. */
+void framework_overlap(struct job *job, const struct framework *framework);
 
 /* Name of feature i of the table, NULL behind the last. */
 const char *framework_feature_name(size_t i);

@@ -10,6 +10,12 @@ uint64_t job_microbatches(const struct job *job)
     return m < 1 ? 1 : (uint64_t)llround(m);
 }
 
+double job_expert_load(const struct job *job)
+{
+    double load = job->moe_imbalance > 1 ? job->moe_imbalance : 1;
+    return job->moe_capacity > 0 && job->moe_capacity < load ? job->moe_capacity : load;
+}
+
 double job_stage_layers(const struct job *job, uint32_t stage)
 {
     if (job->stage_layers) return job->stage_layers[stage];
@@ -90,9 +96,19 @@ uint64_t job_cp_stride(const struct job *job)
 
 uint64_t job_dp_stride(const struct job *job)
 {
-    uint64_t inner = job_cp_stride(job);
-    if (!job->dp_stride) return inner;
-    return job->cp == 1 || (job->dp > 1 && job->dp_stride < inner) ? job->dp_stride : inner;
+    uint64_t cp = job_cp_stride(job), dp = job->dp_stride;
+    if (!dp || (job->cp > 1 && job->dp == 1)) return cp;
+    if (job->cp == 1) return dp;
+    if (dp > cp * job->cp) return dp / job->cp;
+    if (cp > dp * job->dp) return cp / job->dp;
+    return cp < dp ? cp : dp;
+}
+
+uint64_t job_stage_stride(const struct job *job, uint64_t stride, uint64_t n)
+{
+    uint64_t stage = job_pp_stride(job);
+    bool inside = stage * job->pp < job->ngpus; /* stages lie inside something */
+    return inside && stride * n > stage ? stride * job->pp : stride;
 }
 
 uint64_t job_pp_stride(const struct job *job)

@@ -99,8 +99,10 @@ struct job {
     /* Ranks between neighbours of a group; 0: tp, cp, dp, pp are placed from the innermost on. */
     uint64_t tp_stride, cp_stride, dp_stride, pp_stride;
     const double *stage_layers; /* pp entries, or NULL for the usual rule; borrowed */
+    const uint64_t *layout;     /* layers of (chunk, stage): layout[chunk x pp + stage], pp x vpp
+                                   entries,     or NULL for the usual rule; borrowed */
     enum shard shard;
-    uint32_t shard_size;                /* ranks that share one copy; 0: dp x cp */
+    uint32_t shard_size; /* ranks that share one copy of what is sharded; 0: dp x cp */
     uint64_t micro_batch, global_batch; /* sequences */
     enum precision precision;
     bool fp8_params;  /* weights are gathered in 1 byte */
@@ -130,10 +132,41 @@ struct job {
     double logit_B;     /* bytes held per logit at the peak */
     uint32_t lora_rank; /* 0: all weights train */
     bool qlora;         /* frozen weights in 4 bits */
+
+    /* Read by the event engine alone (and, of offload, by memory). */
+    uint8_t schedule;      /* enum pipeline_id (train/pipeline.h) */
+    double bucket_B;       /* gradients are reduced in buckets of at least so many bytes as they
+                              come; 0: all at once behind the last backward pass */
+    double first_bucket_B; /* .. the first bucket; 0: as the others */
+    bool gather_overlap;   /* ZeRO-1 and -2: weights are gathered beside the next forward pass */
+    bool cut_messages;     /* p2p messages are cut over tp without sequence parallelism; the closed
+                              form asks scatter_gather, which published rows of DeepSpeed lack */
+    bool reduce_each;      /* ZeRO-2 and FSDP: gradients are reduced after each micro-batch, else
+                              after the last alone */
+    bool gather_tensors;   /* FSDP: weights are gathered tensor by tensor, not layer by layer */
+    bool sum_beside;       /* tp: an input's gradient is summed beside the weight's gradient */
+    uint32_t prefetch;     /* FSDP: layers whose weights are gathered ahead of the one that runs */
+    uint32_t tp_tiles;     /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */
+    bool cp_gather;        /* cp gathers all keys and values before attention, not in a ring */
+    double moe_imbalance;  /* tokens of the busiest rank's experts over the mean; 0: 1 */
+    double moe_capacity;   /* most tokens of an expert over the mean, the rest is dropped; 0: all */
+    double packed_seq;     /* tokens of a document in a packed sequence, weighted by tokens: what
+                              attention sees; 0: the whole sequence */
+    unsigned offload;      /* OFFLOAD_... */
+    double host_Bps;       /* between a GPU and its host's memory, each direction, alone */
+    double host_shared;    /* GPUs that share it (one root); >= 1 */
+    double host_mem_Bps;   /* of the host's memory per GPU: the optimizer's step on the processor */
 };
+
+/* What lies in the host's memory; a set. */
+enum { OFFLOAD_OPTIMIZER = 1, OFFLOAD_WEIGHTS = 2, OFFLOAD_STATES = 3, OFFLOAD_ACTIVATIONS = 4 };
 
 /* Micro-batches of a step: global_batch / (dp x micro_batch), at least 1. */
 uint64_t job_microbatches(const struct job *job);
+
+/* Tokens that the busiest rank's experts work on, over the mean of all ranks: its imbalance, as far
+ * as no more are dropped; at least 1 unless fewer are kept. */
+double job_expert_load(const struct job *job);
 
 /* Layers of stage i < pp (all its chunks): the explicit list, else ceil(L/p) in the middle stages
  * (interleaved: ceil(L/(p v)) v) with first and last sharing what remains. */
@@ -159,8 +192,13 @@ struct param_counts job_params(const struct job *job);
 double job_lora_params(const struct job *job);
 
 /* Ranks between neighbours of a group. That of data parallelism is dp x cp, which hold the same
- * weights: its neighbours are those of the inner of the two. */
+ * weights: its neighbours are those of the inner of the two; with other ranks between the two it is
+ * taken as an even one that is as long, which has as many members in a host. */
 uint64_t job_tp_stride(const struct job *job);
 uint64_t job_cp_stride(const struct job *job);
 uint64_t job_dp_stride(const struct job *job);
 uint64_t job_pp_stride(const struct job *job);
+
+/* The same for every `stride`-th of the ranks of a stage, n of them, as experts are placed:
+ * `stride`, or, where ranks of other stages lie between them, so many times it. */
+uint64_t job_stage_stride(const struct job *job, uint64_t stride, uint64_t n);

@@ -105,6 +105,7 @@ char *limit_remedy(const struct plan *plan, const struct constants *c, const str
             changed = remedies[i].apply[k](&other) && changed;
         }
         if (!changed || !is_legal(plan, &other)) continue;
+        framework_overlap(&other.job, &other.s.framework); /* buckets, gathers ahead */
         struct memory m = memory_predict(&other.job, c);
         if (memory_verdict(&m) == VERDICT_NO) continue;
         double ratio = step_predict(&other.job, c).time_s / step->time_s;

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "train/pipeline.h"
+
 #define GB 1e9
 
 const char *moment_name(enum moment moment)
@@ -95,13 +97,20 @@ double memory_dense_layer_B(const struct job *job)
 double memory_moe_layer_B(const struct job *job)
 {
     const struct shape *s = &job->shape;
-    double mats = s->gated ? 3 : 2, routed = (double)s->topk / job->tp;
+    double mats = s->gated ? 3 : 2, routed = job_expert_load(job) * s->topk / job->tp;
     double experts = routed * (4.0 * s->hidden + 2 * mats * s->expert_ffn) * mlp_kept(job);
     double shared = 2 * mats * s->shared_ffn / job->tp * mlp_kept(job);
     return (block_B(job) + experts + shared) * layer_kept(job) * wide(job);
 }
 
-double memory_in_flight(const struct job *job, uint32_t stage)
+/* A run of layers that a rank holds: its stage; with DualPipe also that of its mirror. */
+struct place {
+    double layers, moe; /* all; those with experts */
+    bool embedding, head;
+    double in_flight; /* micro-batches */
+};
+
+static double one_way(const struct job *job, uint32_t stage)
 {
     double m = (double)job_microbatches(job), p = job->pp, v = job->vpp, i = stage;
     if (job->pp < 2) return 1;
@@ -111,25 +120,87 @@ double memory_in_flight(const struct job *job, uint32_t stage)
     return fmin(m, p - i);
 }
 
+/* Layers with experts of the half stage s of 2 pp along a vee: half of rank s and of 2 pp - 1 - s.
+ */
+static double half_moe(const struct job *job, uint32_t s)
+{
+    double before = 0, dense = job->shape.dense_layers;
+    uint32_t last = 2 * job->pp - 1;
+    for (uint32_t i = 0; i < s && before < dense; i++) {
+        before += job_stage_layers(job, i < job->pp ? i : last - i) / 2;
+    }
+    double here = job_stage_layers(job, s < job->pp ? s : last - s) / 2;
+    return job->shape.experts ? here - fmin(here, fmax(0, dense - before)) : 0;
+}
+
+/* What a rank holds; 1 or 2 places. Of two ways each stage has as many micro-batches in flight as
+ * with 1F1B, which makes p + 1 on every rank (DeepSeek-V3 report 2024, table 2). */
+static int places_of(const struct job *job, uint32_t rank, struct place place[2])
+{
+    uint32_t p = job->pp, mirror = p - 1 - rank;
+    double m = (double)job_microbatches(job), half = m / 2;
+    if (job->schedule == PIPELINE_DUALPIPE && p > 1) {
+        for (int way = 0; way < 2; way++) {
+            uint32_t stage = way ? mirror : rank;
+            place[way] = (struct place){.layers = job_stage_layers(job, stage),
+                                        .moe = job_stage_moe_layers(job, stage),
+                                        .embedding = stage == 0,
+                                        .head = stage + 1 == p,
+                                        .in_flight = fmin(half, p - stage)};
+        }
+        return 2;
+    }
+    if (job->schedule == PIPELINE_DUALPIPEV && p > 1) {
+        for (uint32_t back = 0; back < 2; back++) {
+            uint32_t stage = back ? 2 * p - 1 - rank : rank;
+            place[back] = (struct place){.layers = job_stage_layers(job, rank) / 2,
+                                         .moe = half_moe(job, stage),
+                                         .embedding = stage == 0,
+                                         .head = stage == 2 * p - 1,
+                                         .in_flight = fmin(m, 2 * p - stage)};
+        }
+        return 2;
+    }
+    place[0] = (struct place){.layers = job_stage_layers(job, rank),
+                              .moe = job_stage_moe_layers(job, rank),
+                              .embedding = rank == 0,
+                              .head = rank + 1 == p,
+                              .in_flight = one_way(job, rank)};
+    return 1;
+}
+
+double memory_in_flight(const struct job *job, uint32_t rank)
+{
+    struct place place[2];
+    int count = places_of(job, rank, place);
+    double halves = job->schedule == PIPELINE_DUALPIPEV && count == 2 ? 2 : 1;
+    return count == 1 ? place[0].in_flight : (place[0].in_flight + place[1].in_flight) / halves;
+}
+
 /* Parameters of a stage on one rank before data-parallel sharding. */
 struct held {
     double shared, experts, ends, layer; /* layer: the largest one, whole */
     double adapters;                     /* LoRA */
 };
 
-static struct held held_by(const struct job *job, uint32_t stage)
+static struct held held_by(const struct job *job, uint32_t rank)
 {
     struct param_counts n = job_params(job);
-    double moe = job_stage_moe_layers(job, stage), all = job_stage_layers(job, stage);
-    double ends = (stage == 0) + (stage + 1 == job->pp && !(job->shape.tied && job->pp == 1));
-    return (struct held){
-        .shared = ((all - moe) * n.dense_layer + moe * n.moe_shared) / job->tp,
-        .experts = moe * n.moe_experts / ((double)job->ep * job->etp),
-        .ends = ends * n.embedding / job->tp,
-        .layer = moe > 0 ? n.moe_shared / job->tp + n.moe_experts / ((double)job->ep * job->etp)
-                         : n.dense_layer / job->tp,
-        .adapters = all * job_lora_params(job) / job->tp,
-    };
+    struct place place[2];
+    int count = places_of(job, rank, place);
+    double cut = (double)job->ep * job->etp;
+    struct held h = {.layer = n.dense_layer / job->tp};
+    bool embedding = false, head = false;
+    for (int i = 0; i < count; i++) {
+        const struct place *p = &place[i];
+        embedding |= p->embedding, head |= p->head;
+        h.shared += ((p->layers - p->moe) * n.dense_layer + p->moe * n.moe_shared) / job->tp;
+        h.experts += p->moe * n.moe_experts / cut;
+        h.adapters += p->layers * job_lora_params(job) / job->tp;
+        if (p->moe > 0) h.layer = n.moe_shared / job->tp + n.moe_experts / cut;
+    }
+    h.ends = (embedding + (head && !(job->shape.tied && embedding))) * n.embedding / job->tp;
+    return h;
 }
 
 /* Ranks over which a level shards shared and expert parameters. */
@@ -152,7 +223,7 @@ static void hold_states(const struct job *job, const struct held *h, struct stag
     double shared = h->shared + h->ends;
     if (job->lora_rank) {                       /* a frozen base, only adapters train */
         double base_B = job->qlora ? .5625 : 2; /* nf4: 4 bits and a 32-bit scale per 64 */
-        s->weights = (h->shared + h->experts) * base_B + h->ends * 2;
+        s->weights = (h->shared + h->experts) * base_B + (h->ends + h->adapters) * 2;
         s->weights /= sharers(job, SHARD_GRAD_OP, false);
         s->gradients = h->adapters * 2;
         s->optimizer = h->adapters * 12;
@@ -170,24 +241,101 @@ static void hold_states(const struct job *job, const struct held *h, struct stag
     }
 }
 
-static void hold_activations(const struct job *job, uint32_t stage, struct stage_memory *s)
+/* Bytes that the layers of a place leave for one token, of which full recomputation keeps inputs
+ * alone. */
+static double kept_B(const struct job *job, const struct place *p, double input_B)
 {
-    double moe = job_stage_moe_layers(job, stage), layers = job_stage_layers(job, stage);
-    double dense = layers - moe, tokens = tokens_of(job);
-    double dense_B = memory_dense_layer_B(job), moe_B = moe > 0 ? memory_moe_layer_B(job) : 0;
-    double split = job->sp ? job->tp : 1, input_B = 2.0 * job->shape.hidden / split * wide(job);
-    double kept = dense * dense_B + moe * moe_B;
-    if (job->recompute == RC_FULL) {
-        double share = job->rc_modules & RCM_HALF ? .5 : 1;
-        if (job->rc_blocks) share *= fmin(1, job->rc_blocks * (double)job->vpp / layers);
-        kept = (1 - share) * kept + share * layers * input_B;
-        s->live = tokens * fmax(dense > 0 ? dense_B : 0, moe_B);
-    }
-    s->activations = kept * tokens * s->in_flight;
-    if (stage + 1 == job->pp) {
+    double dense_B = memory_dense_layer_B(job), moe_B = p->moe > 0 ? memory_moe_layer_B(job) : 0;
+    double kept = (p->layers - p->moe) * dense_B + p->moe * moe_B;
+    if (job->recompute != RC_FULL) return kept;
+    double share = job->rc_modules & RCM_HALF ? .5 : 1;
+    if (job->rc_blocks) share *= fmin(1, job->rc_blocks * (double)job->vpp / p->layers);
+    return (1 - share) * kept + share * p->layers * input_B;
+}
+
+/* Activations that go to the host leave two layers behind: the one that computes and the one on its
+ * way. Moves the rest to s->host. */
+static void offload_activations(const struct job *job, double layers, struct stage_memory *s)
+{
+    double in_flight = fmax(1, s->in_flight);
+    double here = layers > 0 ? fmin(s->activations, 2 * s->activations / layers / in_flight) : 0;
+    if (!(job->offload & OFFLOAD_ACTIVATIONS)) return;
+    s->host += s->activations - here;
+    s->activations = here;
+}
+
+static void hold_activations(const struct job *job, uint32_t rank, struct stage_memory *s)
+{
+    struct place place[2];
+    int count = places_of(job, rank, place);
+    double tokens = tokens_of(job), split = job->sp ? job->tp : 1, layers = 0;
+    double input_B = 2.0 * job->shape.hidden / split * wide(job);
+    for (int i = 0; i < count; i++) {
+        const struct place *p = &place[i];
+        double dense_B = p->layers > p->moe ? memory_dense_layer_B(job) : 0;
+        double moe_B = p->moe > 0 ? memory_moe_layer_B(job) : 0;
+        s->activations += kept_B(job, p, input_B) * tokens * p->in_flight;
+        layers += p->layers;
+        if (job->recompute == RC_FULL) s->live = fmax(s->live, tokens * fmax(dense_B, moe_B));
+        if (!p->head) continue;
         s->logits =
             tokens * job->shape.vocab / job->tp * job->logit_B / (job->chunked_loss ? 8 : 1);
     }
+    offload_activations(job, layers, s);
+}
+
+static void move(double *from, double *to)
+{
+    *to += *from;
+    *from = 0;
+}
+
+/* States on the host, and what stays of them. The optimizer takes sharded gradients with it, which
+ * leave bucket by bucket, one being filled while another is under way; whole ones stay until the
+ * step. Weights come back layer by layer, one ahead. Ren et al. 2021 (ZeRO-Offload). */
+static void offload_states(const struct job *job, const struct held *h, struct stage_memory *s)
+{
+    bool fsdp = job->shard == SHARD_FULL || job->shard == SHARD_GRAD_OP;
+    if (job->offload & OFFLOAD_OPTIMIZER) {
+        double buckets = fmin(2 * job->bucket_B, s->gradients);
+        move(&s->optimizer, &s->host);
+        if (job->shard >= SHARD_ZERO2) {
+            move(&s->gradients, &s->host);
+            s->gathered += buckets;
+        }
+    }
+    if (job->offload & OFFLOAD_WEIGHTS) {
+        move(&s->weights, &s->host);
+        if (!fsdp) s->gathered += 2 * wide(job) * (2 * h->layer + h->ends);
+    }
+}
+
+double memory_deepspeed_estimate(double params, double largest, double gpus, unsigned offload)
+{
+    double per = offload & OFFLOAD_WEIGHTS ? 0 : offload & OFFLOAD_OPTIMIZER ? 2 : 18;
+    return 4 * largest + per * params / gpus;
+}
+
+/* FSDP and ZeRO-3: layers that are whole at the peak. */
+static double gathered_B(const struct job *job, const struct held *h)
+{
+    /* one rank gathers nothing, but casts its fp32 weights */
+    bool gathers = sharers(job, SHARD_ZERO1, false) > 1 || !(job->pure_bf16 || job->lora_rank);
+    double bytes = 0, ahead = 2 * h->layer * job->prefetch, all = 2 * (h->shared + h->experts);
+    double layers = fmax(2 * h->layer, fmin(2 * h->layer + ahead, all)); /* with that which runs */
+    if (job->shard == SHARD_FULL && gathers)
+        bytes = layers + job->reduce_B * h->layer + 4 * h->ends;
+    if (job->shard == SHARD_GRAD_OP) bytes = 2 * (h->shared + h->experts + h->ends) + 4 * h->layer;
+    return job->lora_rank && bytes > 0 ? 4 * h->layer : bytes;
+}
+
+/* A whole 16-bit state dict, where weights are sharded (adapters are picked out of it behind the
+ * gather: meta-llama/llama-cookbook#332); else each rank writes what it has. */
+static double gathered_to_save_B(const struct job *job)
+{
+    bool sharded = job->shard == SHARD_FULL || job->shard == SHARD_GRAD_OP;
+    bool many = (uint64_t)job->dp * job->cp > 1;
+    return sharded && many ? 2 * job_params(job).total : 0;
 }
 
 struct stage_memory memory_stage(const struct job *job, const struct constants *c, uint32_t stage)
@@ -196,19 +344,15 @@ struct stage_memory memory_stage(const struct job *job, const struct constants *
     struct held h = held_by(job, stage);
     hold_states(job, &h, &s);
     hold_activations(job, stage, &s);
-    s.activations *= c->mem_act;
-    /* one rank gathers nothing, but casts its fp32 weights */
-    bool gathers = sharers(job, SHARD_ZERO1, false) > 1 || !(job->pure_bf16 || job->lora_rank);
-    if (job->shard == SHARD_FULL && gathers)
-        s.gathered = (4 + job->reduce_B) * h.layer + 4 * h.ends;
-    if (job->shard == SHARD_GRAD_OP) s.gathered = 2 * (h.shared + h.experts + h.ends) + 4 * h.layer;
-    if (job->lora_rank && s.gathered > 0) s.gathered = 4 * h.layer;
+    s.activations *= c->mem_act, s.host *= c->mem_act;
+    s.gathered = gathered_B(job, &h);
+    offload_states(job, &h, &s);
     double base = c->mem_base_GB * GB, held = s.weights + s.gradients + s.optimizer + base;
     s.moment[MOMENT_INIT] = s.weights + s.optimizer + base;
     s.moment[MOMENT_FORWARD] = held + s.activations + s.logits + s.gathered;
     s.moment[MOMENT_BACKWARD] = held + s.activations + fmax(s.logits, s.live) + s.gathered;
     s.moment[MOMENT_OPTIMIZER] = held;
-    s.moment[MOMENT_SAVE] = s.weights + s.optimizer + base + 2 * job_params(job).total;
+    s.moment[MOMENT_SAVE] = s.weights + s.optimizer + base + gathered_to_save_B(job);
     for (int i = 0; i <= MOMENT_OPTIMIZER; i++) {
         s.peak = fmax(s.peak, s.moment[i]);
     }
@@ -225,9 +369,10 @@ struct memory memory_predict(const struct job *job, const struct constants *c)
         m.stage = i;
     }
     m.allocated = m.worst.peak;
-    m.reserved = m.allocated * c->reserved_factor + c->reserved_GB * GB;
-    m.smi =
-        m.allocated * c->smi_factor + c->smi_GB * GB; /* fitted apart: may fall below the pool */
+    /* Weights lie in the pool from the start, without gaps: it grows by what comes and goes. */
+    double moves = m.allocated - m.worst.weights;
+    m.reserved = m.worst.weights + moves * c->reserved_factor + c->reserved_GB * GB;
+    m.smi = m.worst.weights + moves * c->smi_factor + c->smi_GB * GB; /* fitted apart */
     return m;
 }
 

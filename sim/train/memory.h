@@ -24,7 +24,10 @@ struct stage_memory {
     double activations;                   /* of all micro-batches in flight */
     double live;                          /* a layer that is being recomputed or differentiated */
     double logits;                        /* last stage */
-    double gathered;                      /* FSDP and ZeRO-3: one whole layer, embedding and head */
+    double gathered;                      /* FSDP and ZeRO-3: the whole layer that runs, those that
+                                             are gathered ahead, embedding and head; what is on its
+                                             way to or from the host */
+    double host;                          /* in the host's memory, for this GPU */
     double moment[NMOMENTS];              /* peak of what is allocated */
     double peak;                          /* the largest of init to optimizer */
     double in_flight;                     /* micro-batches */
@@ -57,8 +60,14 @@ enum verdict memory_verdict(const struct memory *memory);
 double memory_dense_layer_B(const struct job *job);
 double memory_moe_layer_B(const struct job *job);
 
-/* Micro-batches in flight on a stage, in units of the whole stage's layers. */
+/* Micro-batches in flight on a rank of the pipeline, in units of the layers of a stage. */
 double memory_in_flight(const struct job *job, uint32_t stage);
+
+/* What DeepSpeed's own estimator of ZeRO-3 promises per GPU, bytes: 4 bytes for each parameter of
+ * the largest module, and of the N of the model 18 N / n, with the optimizer on the host 2 N / n,
+ * with the weights there too nothing. No context, buffers or activations. Source: deepspeedai/
+ * DeepSpeed runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs. */
+double memory_deepspeed_estimate(double params, double largest, double gpus, unsigned offload);
 
 const char *moment_name(enum moment moment);
 const char *verdict_name(enum verdict verdict);

@@ -181,15 +181,53 @@ static const char *const formulas[] = {
     "save: weights and optimizer + a whole 16-bit state dict (2N) on the rank that writes it",
 };
 
+/* Where states or activations are on the host: how much of its memory they take. */
+static void note_host(struct out *out, const struct job *job, const struct constants *c)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < job->pp; i++) {
+        double host = memory_stage(job, c, i).host;
+        most = host > most ? host : most;
+    }
+    if (!job->offload) return;
+    out_note(out, "in the host's memory: up to %.1f GiB for a GPU, %.1f GiB for the %u of a host",
+             most / GIB, most * job->gpus_per_node / GIB, job->gpus_per_node);
+    out_meta(out, "host_GiB_per_gpu", out_double(most / GIB));
+}
+
+/* What DeepSpeed's own tool would say of ZeRO-3: less than a run needs. */
+static void note_estimator(struct out *out, const struct plan *plan)
+{
+    const struct model *m = &plan->model;
+    const struct strategy *s = &plan->strategy;
+    uint64_t widest = m->vocab;
+    if (s->zero != ZERO_3 || s->fsdp || (s->offload & 3) == OFFLOAD_WEIGHTS) return;
+    if (m->ffn > widest) widest = m->ffn;
+    if (m->heads * m->head_dim > widest) widest = m->heads * m->head_dim;
+    double largest = (double)widest * (double)m->hidden;
+    double bytes =
+        memory_deepspeed_estimate((double)m->params, largest, (double)s->gpus, s->offload);
+    out_note(out,
+             "DeepSpeed's own estimator says %.3f GiB, 4 Lmax + %s (Lmax %.1f M parameters of the "
+             "largest module): states alone, without context, gathered layers, buffers and "
+             "activations, which are counted here",
+             bytes / GIB,
+             s->offload & OFFLOAD_WEIGHTS     ? "0"
+             : s->offload & OFFLOAD_OPTIMIZER ? "2N/n"
+                                              : "18N/n",
+             largest / 1e6);
+    out_meta(out, "deepspeed_estimate_GiB", out_double(bytes / GIB));
+}
+
 static void print_stages(const struct request *q, struct err *err)
 {
     struct tables tables;
     struct plan plan;
-    if (tables_read(&tables, q->constants, err)) return;
+    if (tables_read(&tables, ENGINE_CLOSED, q->constants, err)) return;
     if (plan_make(&plan, &tables, &q->plan, err) == 0) {
         size_t n = sizeof stage_columns / sizeof *stage_columns;
         struct out *out = open_out(q, stage_columns, n, err);
-        const struct constants *c = &tables.constants.values;
+        const struct constants *c = &tables.constants[ENGINE_CLOSED].values;
         struct memory m = memory_predict(&plan.job, c);
         if (!err->count && rules_refuse(&plan.rules, err) == 0) {
             for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++) {
@@ -203,6 +241,8 @@ static void print_stages(const struct request *q, struct err *err)
                 plan.strategy.word, plan.topo.name, verdict_name(memory_verdict(&m)), m.stage,
                 m.allocated / GIB, m.reserved / GIB, c->reserved_factor, c->reserved_GB,
                 memory_smi(&m) / GIB, c->smi_factor, c->smi_GB, m.capacity / GIB);
+            note_host(out, &plan.job, c);
+            note_estimator(out, &plan);
             for (uint32_t i = 0; i < plan.job.pp; i++) {
                 print_stage(out, &plan.job, c, i);
             }

@@ -1,23 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `commsim model`: a model's shape, its parameter counts and the formula of every term; without a
- * name, the presets that are shipped. */
+ * name, the presets that are shipped. Of a list of tensors, the buckets in which their gradients
+ * are reduced. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/csv.h"
 #include "base/mem.h"
 #include "base/opts.h"
 #include "base/out.h"
 #include "base/ship.h"
+#include "base/units.h"
+#include "train/bucket.h"
 #include "train/model.h"
 
 struct request {
+    const char *tensors;
+    uint64_t bucket, first_bucket, bytes;
     const char *json, *csv;
     bool overwrite;
 };
 
 static const struct opts_row options[] = {
+    {.name = "tensors",
+     .type = OPTS_STRING,
+     .offset = offsetof(struct request, tensors),
+     .arg = "FILE",
+     .help =
+         "in place of a model: the buckets in which the gradients of these tensors are reduced. "
+         "A CSV with the columns tensor and params, in the order of the model; buckets are "
+         "filled from the last on, no tensor is cut, and a bucket is full once it has reached "
+         "its size",
+     .section = "Buckets"},
+    {.name = "bucket-size",
+     .type = OPTS_SIZE,
+     .offset = offsetof(struct request, bucket),
+     .value = "25M",
+     .arg = "SIZE",
+     .help = "of a bucket (PyTorch's DDP: 25 MiB)",
+     .min = 1},
+    {.name = "first-bucket-size",
+     .type = OPTS_SIZE,
+     .offset = offsetof(struct request, first_bucket),
+     .value = "1M",
+     .arg = "SIZE",
+     .help = "of the first, at most that of the others (PyTorch's DDP: 1 MiB)",
+     .min = 1},
+    {.name = "grad-bytes",
+     .type = OPTS_UINT,
+     .offset = offsetof(struct request, bytes),
+     .value = "4",
+     .arg = "N",
+     .help = "of a gradient",
+     .min = 1,
+     .max = 8},
     {.name = "json",
      .letter = 'J',
      .type = OPTS_STRING,
@@ -190,6 +228,79 @@ static int print_presets(struct out *out, struct err *err)
     return err->count ? -1 : 0;
 }
 
+/* ---- buckets ---- */
+
+static const struct out_column bucket_columns[] = {
+    {"bucket", NULL, 6, 0, OUT_UINT, NULL, NULL},  {"bytes", NULL, 14, 0, OUT_UINT, NULL, NULL},
+    {"tensors", NULL, 8, 0, OUT_UINT, NULL, NULL}, {"from", NULL, -32, 0, OUT_TEXT, NULL, NULL},
+    {"to", NULL, -32, 0, OUT_TEXT, NULL, NULL},
+};
+
+/* Bytes of each gradient, in the order in which they are ready. NULL with a sentence per fault;
+ * freed by the caller. */
+static uint64_t *gradient_bytes(const struct csv *csv, uint64_t each, struct err *err)
+{
+    uint64_t *bytes = mem_calloc(csv->nrows, sizeof *bytes), sum = 0;
+    unsigned before = err->count;
+    for (size_t i = 0; i < csv->nrows; i++) {
+        size_t row = csv->nrows - 1 - i;
+        uint64_t params = 0;
+        char *where = mem_printf("%s:%zu: params", csv->path, csv->line[row]);
+        units_read_uint(where, csv_cell(csv, row, "params"), 0, INT64_MAX / 8, &params, err);
+        bytes[i] = params * each;
+        if (__builtin_add_overflow(sum, bytes[i], &sum) || sum > INT64_MAX) {
+            err_add(err, ERR_USAGE, "%s: all tensors together are more than 2^63 bytes", where);
+            sum = 0;
+        }
+        free(where);
+    }
+    if (err->count == before) return bytes;
+    free(bytes);
+    return NULL;
+}
+
+static void print_buckets(struct out *out, const struct csv *csv, const uint64_t *bytes,
+                          const struct request *q)
+{
+    size_t n = csv->nrows, from = 0;
+    uint64_t first = q->first_bucket < q->bucket ? q->first_bucket : q->bucket, sum = 0;
+    uint64_t *buckets = mem_calloc(n, sizeof *buckets);
+    size_t *last = mem_calloc(n, sizeof *last);
+    size_t count = bucket_cut(bytes, n, first, q->bucket, buckets, last);
+    for (size_t i = 0; i < n; i++)
+        sum += bytes[i];
+    out_note(out, "%zu tensors of %s: %" PRIu64 " bytes of gradients in %zu buckets", n, csv->path,
+             sum, count);
+    out_meta(out, "bytes", out_uint(sum));
+    for (size_t i = 0; i < count; from = ++last[i++]) {
+        struct out_cell cells[] = {out_uint(i), out_uint(buckets[i]), out_uint(last[i] + 1 - from),
+                                   out_text(csv_cell(csv, n - 1 - from, "tensor")),
+                                   out_text(csv_cell(csv, n - 1 - last[i], "tensor"))};
+        out_row(out, cells);
+    }
+    free(buckets);
+    free(last);
+}
+
+static int show_buckets(const struct request *request, struct err *err)
+{
+    struct csv csv;
+    if (csv_read(&csv, request->tensors, err)) return -1;
+    int bad = 0;
+    if (csv_column(&csv, "tensor") == SIZE_MAX || csv_column(&csv, "params") == SIZE_MAX)
+        bad = err_add(err, ERR_USAGE, "%s:1: the columns tensor and params are needed", csv.path);
+    uint64_t *bytes = bad ? NULL : gradient_bytes(&csv, request->bytes, err);
+    if (bytes) {
+        struct out *out = out_new(bucket_columns, sizeof bucket_columns / sizeof *bucket_columns);
+        if (!out_add_asked(out, request->json, request->csv, request->overwrite, err))
+            print_buckets(out, &csv, bytes, request);
+        bad = out_close(out, err);
+    }
+    free(bytes);
+    csv_release(&csv);
+    return err->count ? -1 : bad;
+}
+
 /* ---- the command ---- */
 
 static int show_presets(const struct request *request, struct err *err)
@@ -220,20 +331,43 @@ static int show_model(const struct request *request, const char *name, struct er
     return out_close(out, err) | bad;
 }
 
+/* What is said of buckets or of a model beside the other. Returns 0, or -1 with sentences. */
+static int check_words(const struct request *request, const struct opts *opts, struct err *err)
+{
+    static const char *const of_buckets[] = {"bucket-size", "first-bucket-size", "grad-bytes"};
+    if (request->tensors && opts->npositionals)
+        return err_add(err, ERR_USAGE,
+                       "commsim model takes a model or --tensors, \"%s\" is given beside it",
+                       opts->positionals[0]);
+    if (opts->npositionals > 1)
+        return err_add(err, ERR_USAGE, "commsim model takes one name or path, %zu are given",
+                       opts->npositionals);
+    for (size_t i = 0; i < sizeof of_buckets / sizeof *of_buckets && !request->tensors; i++)
+        if (opts_is_set(opts, of_buckets[i]))
+            err_add(err, ERR_USAGE, "--%s is for the buckets of --tensors, which is not given",
+                    of_buckets[i]);
+    return err->count ? -1 : 0;
+}
+
+static void show_any(const struct request *request, const struct opts *opts, struct err *err)
+{
+    if (request->tensors)
+        show_buckets(request, err);
+    else if (opts->npositionals)
+        show_model(request, opts->positionals[0], err);
+    else
+        show_presets(request, err);
+}
+
 int model_cmd(int argc, char **argv)
 {
     struct err err = ERR_INIT;
     struct request request = {0};
     struct opts opts;
     if (opts_parse(&opts, options, &request, argc, argv, &err) == 0 && opts.help) {
-        opts_help(stdout, "commsim model [NAME|PATH] [options]", about, options);
-    } else if (err.count == 0 && opts.npositionals > 1) {
-        err_add(&err, ERR_USAGE, "commsim model takes one name or path, %zu are given",
-                opts.npositionals);
-    } else if (err.count == 0 && opts.npositionals == 1) {
-        show_model(&request, opts.positionals[0], &err);
-    } else if (err.count == 0) {
-        show_presets(&request, &err);
+        opts_help(stdout, "commsim model [NAME|PATH | --tensors FILE] [options]", about, options);
+    } else if (!err.count && !check_words(&request, &opts, &err)) {
+        show_any(&request, &opts, &err);
     }
     opts_release(&opts);
     int status = (int)err.code;

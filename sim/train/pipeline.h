@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "net/queue.h"
+#include "train/tasks.h"
 
 /* The first five in the order of enum schedule (train/strategy.h). */
 enum pipeline_id {
@@ -150,29 +150,22 @@ struct pipeline_rank {
     ps_t blame_ps;          /* idle time of others charged to what this rank computed */
 };
 
-struct pipeline_span {
-    ps_t start_ps, end_ps;
-};
-
 /* A run and its memory, kept for the next. All zero is a run that has not been. */
 struct pipeline_run {
     ps_t end_ps;  /* the last task ends */
     ps_t step_ps; /* the step: end_ps, or, staggered, the longest rank */
     struct pipeline_rank *ranks;
-    struct pipeline_span *spans; /* by task */
+    const struct task_span *spans; /* by task */
+    struct tasks *tasks;           /* task i of the schedule is task i; then come messages */
     /* private */
-    ps_t *arrive[2]; /* by slot: when the inputs of F and B are there; PS_NEVER: not yet sent */
-    ps_t *lane_free; /* [rank][2] */
-    uint32_t *next;  /* by rank: tasks started */
-    bool *running;
-    struct queue queue;
-    size_t tasks_cap, slots_cap, ranks_cap;
+    ps_t *blame_ps;
+    size_t ranks_cap;
 };
 
 /* Runs the schedule: a task starts when its rank is free, in list order, and its inputs are there.
- * Idle time is charged to what is found by walking back from what ended it. Times are taken as
- * fitting into the range of ps_t. O(tasks log ranks + idle gaps). Allocates only what an earlier,
- * smaller run did not. Returns 0, or -1 (ERR_FAILED) if the lists do not come to their end. */
+ * Idle time is charged as tasks_charge has it. Times are taken as fitting into the range of ps_t.
+ * O(tasks log ranks + idle gaps). Allocates only what an earlier, smaller run did not. Returns 0,
+ * or -1 (ERR_FAILED) if the lists do not come to their end. */
 int pipeline_run(const struct pipeline *pipeline, const struct pipeline_costs *costs,
                  struct pipeline_run *run, struct err *err);
 void pipeline_run_release(struct pipeline_run *run);

@@ -24,8 +24,9 @@ struct request {
     const char *trace, *json, *csv;
 };
 
-static const char *const names[] = {"gpipe", "1f1b",     "interleaved", "zb-1p",
-                                    "zb-2p", "dualpipe", "dualpipev",   NULL};
+/* In the order of enum pipeline_id; the short form is last. */
+static const char *const names[] = {"gpipe",    "1f1b",      "interleaved", "zb-1p", "zb-2p",
+                                    "dualpipe", "dualpipev", "zb",          NULL};
 
 #define ROW(name_, type_, field, arg_, help_, ...)                                                 \
     {                                                                                              \
@@ -34,7 +35,7 @@ static const char *const names[] = {"gpipe", "1f1b",     "interleaved", "zb-1p",
     }
 static const struct opts_row options[] = {
     ROW("schedule", OPTS_CHOICE, schedule, "NAME",
-        "gpipe, 1f1b, interleaved, zb-1p (ZB-H1), zb-2p (ZB-H2), dualpipe, dualpipev",
+        "gpipe, 1f1b, interleaved, zb-1p or zb (ZB-H1), zb-2p (ZB-H2), dualpipe, dualpipev",
         .value = "1f1b", .choices = names, .section = "Schedule"),
     ROW("stages", OPTS_UINT, stages, "P", "ranks of the pipeline", .value = "4", .min = 1,
         .max = 65536),
@@ -355,10 +356,15 @@ static void print_totals(struct out *out, const struct answer *a)
                   "blamed: idle time of other ranks that it is the reason for");
 }
 
+static enum pipeline_id asked_for(const struct request *q)
+{
+    return q->schedule < NPIPELINES ? (enum pipeline_id)q->schedule : PIPELINE_ZB_1P;
+}
+
 static void print_one(const struct request *q, const struct inputs *in, struct err *err)
 {
     struct answer a;
-    if (answer(q, (enum pipeline_id)q->schedule, in, &a, err) == 0 &&
+    if (answer(q, asked_for(q), in, &a, err) == 0 &&
         (!q->trace || pipeline_trace(a.pipeline, &a.run, q->trace, q->overwrite, err) == 0)) {
         size_t n = sizeof rank_columns / sizeof *rank_columns;
         struct out *out = open_out(q, in, rank_columns, n, err);

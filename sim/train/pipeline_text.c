@@ -74,7 +74,7 @@ static void write_event(FILE *to, const struct pipeline *p, const struct pipelin
                         uint32_t rank, size_t i)
 {
     const struct pipeline_task *t = &p->tasks[i];
-    const struct pipeline_span *s = &run->spans[i];
+    const struct task_span *s = &run->spans[i];
     int side = t->kind != PIPELINE_F;
     fprintf(to, ",\n{\"name\":\"%s %" PRIu32, kind_names[t->kind],
             t->micro[t->kind == PIPELINE_PAIR ? 0 : side]);

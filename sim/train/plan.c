@@ -2,19 +2,23 @@
  * Reads, resolves, checks, and fills the job's figures; one function per part of the job. */
 #include "train/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/units.h"
+#include "net/fault.h"
 #include "train/rows.h"
 
-int tables_read(struct tables *tables, const char *constants, struct err *err)
+int tables_read(struct tables *tables, enum engine engine, const char *constants, struct err *err)
 {
     *tables = (struct tables){0};
     int bad = accel_read(&tables->accels, NULL, err);
     if (framework_read(&tables->frameworks, NULL, err)) bad = -1;
-    if (const_read(&tables->constants, constants, err)) bad = -1;
+    for (enum engine e = 0; e < NENGINES; e++) {
+        if (const_read(&tables->constants[e], e, e == engine ? constants : NULL, err)) bad = -1;
+    }
     if (bad) tables_release(tables);
     return bad;
 }
@@ -23,7 +27,8 @@ void tables_release(struct tables *tables)
 {
     accel_release(&tables->accels);
     framework_release(&tables->frameworks);
-    const_release(&tables->constants);
+    for (int e = 0; e < NENGINES; e++)
+        const_release(&tables->constants[e]);
 }
 
 static const struct opts_row own_rows[] = {
@@ -56,8 +61,37 @@ struct opts_row *plan_options(size_t offset, const struct opts_row *more)
     return opts_join(parts, sizeof parts / sizeof *parts);
 }
 
+/* NVLink-C2C between a Grace CPU and its GPUs, bytes/s per direction (NVIDIA GH200 and GB200
+ * datasheets: 900 GB/s both ways together). */
+#define C2C_BPS 450e9
+#define GRACE_MEMORY_BPS 500e9 /* LPDDR5X of a Grace CPU, the same datasheets */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* GPUs in use of `parts` alike parts of a host that its accelerators are spread over. */
+static double in_part(const struct topo *topo, uint32_t parts)
+{
+    return (double)least(topo->per_host, (topo->full_host + parts - 1) / parts);
+}
+
+/* The way to the host's memory: a PCIe link, or a part of its switch's uplink; on Grace its C2C. */
+static void fill_host(struct job *job, const struct topo *topo)
+{
+    const struct topo_host *host = &topo->host;
+    double root = host->switches ? in_part(topo, host->switches) : 1;
+    job->host_Bps = job->dev.grace ? C2C_BPS : host->pcie_GBps * 1e9;
+    job->host_shared = job->dev.grace ? in_part(topo, host->sockets)
+                                      : fmax(1, root * host->pcie_GBps / host->uplink_GBps);
+    double memory_Bps = fmax(host->memory_GBps * 1e9, job->dev.grace ? GRACE_MEMORY_BPS : 0);
+    job->host_mem_Bps = memory_Bps / in_part(topo, host->sockets);
+}
+
 static void fill_machine(struct job *job, const struct topo *topo)
 {
+    fill_host(job, topo);
     job->dev.ring_Bps = topo->ring_GBps * 1e9;
     job->ngpus = (uint32_t)topo_gpus(topo);
     job->gpus_per_node = (uint32_t)topo->per_host;
@@ -117,7 +151,7 @@ static void fill_strategy(struct job *job, const struct strategy *s)
     job->dp_stride = strategy_stride(s, AXIS_DP);
     job->pp_stride = strategy_stride(s, AXIS_PP);
     job->shard = shards[s->zero];
-    job->shard_size = s->zero == ZERO_3 && s->shards < s->dp * s->cp ? (uint32_t)s->shards : 0;
+    job->shard_size = s->zero && s->shards < s->dp * s->cp ? (uint32_t)s->shards : 0;
     job->sharded_copy = s->zero == ZERO_3 && !s->fsdp;
     job->micro_batch = s->micro_batch;
     job->global_batch = s->global_batch;
@@ -128,6 +162,11 @@ static void fill_strategy(struct job *job, const struct strategy *s)
     job->rc_modules = s->rc_modules;
     job->rc_blocks = (uint32_t)s->rc_blocks;
     job->gpipe = s->schedule == SCHED_GPIPE;
+    job->schedule = (uint8_t)s->schedule;
+    job->moe_imbalance = s->moe_imbalance;
+    job->moe_capacity = s->moe_capacity;
+    job->packed_seq = (double)s->packed;
+    job->offload = s->offload;
     job->zb = s->schedule == SCHED_ZB_1P ? 1 / 3. : s->schedule == SCHED_ZB_2P ? 0 : 1;
     job->lora_rank = (uint32_t)s->lora;
     job->qlora = s->qlora;
@@ -160,6 +199,7 @@ static void fill_framework(struct job *job, const struct strategy *s)
         uint64_t v = model_padded_vocab(job->shape.vocab, f->vocab_multiple, s->tp);
         job->shape.vocab = (uint32_t)v;
     }
+    framework_overlap(job, f);
 }
 
 static void assume(struct plan *plan, char *sentence)
@@ -192,6 +232,9 @@ static void list_assumed(struct plan *plan, const struct plan_args *args)
                                 (size_t)s->global_batch));
     }
     if (!args->strategy.precision) assume(plan, mem_printf("precision %s", s->precision->name));
+    if (s->sp && !s->sp_asked)
+        assume(plan, mem_printf("sequence parallelism, which %s has with tensor parallelism",
+                                s->framework.name));
     if (!args->strategy.recompute) assume(plan, mem_strdup("no recomputation"));
     if (!plan->topo.nic_stated && plan->topo.hosts > 1) {
         assume(plan, mem_printf("network rate %g Gb/s per GPU, usual for this accelerator",
@@ -207,7 +250,7 @@ static void list_assumed(struct plan *plan, const struct plan_args *args)
     }
 }
 
-static int fill_job(struct plan *plan, const struct plan_args *args, struct err *err)
+static int fill_job(struct plan *plan, double machine_factor, struct err *err)
 {
     struct job *job = &plan->job;
     const struct strategy *s = &plan->strategy;
@@ -217,14 +260,14 @@ static int fill_job(struct plan *plan, const struct plan_args *args, struct err 
                        "but only decoders are timed",
                        plan->model.name);
     }
-    if (!(args->machine_factor >= .1 && args->machine_factor <= 10)) {
+    if (!(machine_factor >= .1 && machine_factor <= 10)) {
         return err_add(err, ERR_USAGE,
                        "--machine-factor %g is outside 0.1..10; machines of one type differ by up "
                        "to 30 %%: 0.8..1.3",
-                       args->machine_factor);
+                       machine_factor);
     }
     if (rows_device(&job->dev, &plan->topo.accel, err)) return -1;
-    job->machine_factor = args->machine_factor;
+    job->machine_factor = machine_factor;
     fill_machine(job, &plan->topo);
     fill_shape(&job->shape, &plan->model);
     fill_strategy(job, s);
@@ -236,7 +279,18 @@ static int fill_job(struct plan *plan, const struct plan_args *args, struct err 
         }
     }
     job->stage_layers = plan->stage_layers;
+    job->layout = s->nlayout == s->pp * s->vpp ? s->layout : NULL;
     return 0;
+}
+
+/* With cluster and model in their places: the rest. */
+static int set_strategy(struct plan *plan, const struct tables *tables,
+                        const struct strategy_args *args, double machine_factor, struct err *err)
+{
+    if (strategy_make(&plan->strategy, args, &plan->topo, &plan->model, &tables->frameworks, err))
+        return -1;
+    rules_check(&plan->rules, &plan->strategy, &plan->model, &plan->topo);
+    return fill_job(plan, machine_factor, err);
 }
 
 int plan_make(struct plan *plan, const struct tables *tables, const struct plan_args *args,
@@ -246,26 +300,28 @@ int plan_make(struct plan *plan, const struct tables *tables, const struct plan_
     const struct topo_args *cluster = &args->cluster;
     int bad =
         topo_read(&plan->topo, &tables->accels, cluster->topo, cluster->nodes, cluster->gpus, err);
+    if (!bad && args->faults) bad = fault_parse_all(&plan->topo, args->faults, err);
     if (args->shape) {
         plan->model = *args->shape;
         *args->shape = (struct model){0};
     } else if (model_read(&plan->model, args->model ? args->model : "llama3-8b", err)) {
         bad = -1;
     }
-    if (!bad) {
-        bad = strategy_make(&plan->strategy, &args->strategy, &plan->topo, &plan->model,
-                            &tables->frameworks, err);
-    }
-    if (!bad) {
-        rules_check(&plan->rules, &plan->strategy, &plan->model, &plan->topo);
-        bad = fill_job(plan, args, err);
-    }
-    if (bad) {
+    if (bad || set_strategy(plan, tables, &args->strategy, args->machine_factor, err)) {
         plan_release(plan);
         return -1;
     }
     list_assumed(plan, args);
     return 0;
+}
+
+int plan_vary(struct plan *plan, const struct plan *base, const struct tables *tables,
+              const struct strategy_args *args, struct err *err)
+{
+    *plan = (struct plan){.topo = base->topo, .model = base->model, .borrows = true};
+    if (set_strategy(plan, tables, args, base->job.machine_factor, err) == 0) return 0;
+    plan_release(plan);
+    return -1;
 }
 
 double plan_peak(const struct plan *plan, const char **name)
@@ -284,7 +340,9 @@ void plan_release(struct plan *plan)
     free(plan->stage_layers);
     rules_release(&plan->rules);
     strategy_release(&plan->strategy);
-    model_release(&plan->model);
-    topo_release(&plan->topo);
+    if (!plan->borrows) {
+        model_release(&plan->model);
+        topo_release(&plan->topo);
+    }
     *plan = (struct plan){0};
 }

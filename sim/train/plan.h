@@ -14,11 +14,12 @@
 struct tables {
     struct accel_table accels;
     struct framework_table frameworks;
-    struct const_table constants;
+    struct const_table constants[NENGINES];
 };
 
-/* Reads the shipped tables; `constants` may name another one. Returns 0 or -1. */
-int tables_read(struct tables *tables, const char *constants, struct err *err);
+/* Reads the shipped tables; `constants`, if not NULL, names another one for that engine. Returns 0
+ * or -1. */
+int tables_read(struct tables *tables, enum engine engine, const char *constants, struct err *err);
 void tables_release(struct tables *tables);
 
 /* What a plan is made of. */
@@ -27,7 +28,8 @@ struct plan_args {
     const char *model;   /* NULL: llama3-8b */
     struct model *shape; /* if not NULL, this model, already built; it is taken and left empty */
     struct strategy_args strategy;
-    double machine_factor; /* 0.1..10: of compute times; 1 is the type's usual machine */
+    double machine_factor;          /* 0.1..10: of compute times; 1 is the type's usual machine */
+    const struct opts_list *faults; /* of links, in the words of net/fault.h; NULL: none */
 };
 
 struct plan {
@@ -39,6 +41,7 @@ struct plan {
     double *stage_layers;
     char **assumed; /* sentences: what nobody stated */
     size_t nassumed;
+    bool borrows; /* topo and model belong to another plan */
 };
 
 /* Makes a plan. Returns 0, or -1 with all faults (ERR_USAGE) and an empty plan. The tables must
@@ -46,6 +49,12 @@ struct plan {
 int plan_make(struct plan *plan, const struct tables *tables, const struct plan_args *args,
               struct err *err);
 void plan_release(struct plan *plan);
+
+/* The plan of another strategy for the same job: cluster and model are those of `base`, which must
+ * live longer (`plan` may change its own copy of the cluster's figures); nothing is listed as
+ * assumed. Quick, for those who try many. Returns 0, or -1 with all faults and an empty plan. */
+int plan_vary(struct plan *plan, const struct plan *base, const struct tables *tables,
+              const struct strategy_args *args, struct err *err);
 
 /* Dense peak of the unit that the linears run in, FLOP/s; *name is that unit ("fp8"). What MFU is a
  * share of. */

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "train/constants.h"
+#include "train/pipeline.h"
 #include "train/rowtext.h"
 
 /* A row as it is being read. */
@@ -82,6 +83,32 @@ int rows_device(struct device *dev, const struct accel *accel, struct err *err)
                    accel->name, accel->class_name);
 }
 
+/* The cluster of a row: the accelerator in hosts, domains and a network as the job has them. Where
+ * a domain is several hosts, the job's hosts fill the fewest domains evenly, as schedulers place
+ * them so that groups stay inside: 64 hosts of domains of 18 sit in four of 16. */
+static void make_topo(struct row *row, const struct accel *accel, const char *link, bool stated,
+                      unsigned nics)
+{
+    const struct job *job = &row->job;
+    struct accel as_there = *accel;
+    as_there.usual_per_host = job->gpus_per_node;
+    as_there.usual_domain = job->domain;
+    as_there.usual_nic_Gbps = job->nic_Bps * 8 / 1e9;
+    if (accel->scale_up == SCALE_UP_NVLINK_CUBE && rowtext_has(link, "NVSwitch"))
+        as_there.scale_up = SCALE_UP_NVSWITCH; /* V100 in a DGX-2 */
+    struct topo *topo = &row->topo;
+    topo_usual(topo, &as_there, job->ngpus);
+    uint64_t domains = (topo->hosts + topo->domain_hosts - 1) / topo->domain_hosts;
+    topo->domain_hosts = (topo->hosts + domains - 1) / domains;
+    topo->fabric = job->fabric;
+    topo->nic_stated = stated;
+    topo->oversubscribed = job->oversubscribed;
+    if (nics && nics < topo->nics) {
+        topo->one_nic_Gbps *= (double)topo->nics / nics;
+        topo->nics = nics;
+    }
+}
+
 /* GPU, domain and network. Returns -1 when the GPU is not known. */
 static int read_machine(struct reader *r)
 {
@@ -94,7 +121,9 @@ static int read_machine(struct reader *r)
     job->gpus_per_node = number(r, "gpus_per_node", accel->usual_per_host);
     if (!job->gpus_per_node) job->gpus_per_node = 8;
     job->domain = strncmp(gpu, "GB", 2) == 0 || rowtext_has(link, "72") ? 72 : job->gpus_per_node;
-    double rate = rowtext_rate_Gbps(net, job->gpus_per_node, &job->oversubscribed);
+    struct rowtext_net said = rowtext_net(net, job->gpus_per_node);
+    double rate = said.Gbps;
+    job->oversubscribed = said.oversubscribed;
     job->fabric = rate > 0 ? rowtext_fabric(net) : FABRIC_UNSTATED;
     if (rate > 0 && job->fabric == FABRIC_UNSTATED) job->fabric = FABRIC_IB; /* of unstated kind */
     job->nic_Bps = rate > 0 ? rate * 1e9 / 8 : job->dev.nic_usual_Bps;
@@ -102,6 +131,7 @@ static int read_machine(struct reader *r)
         r->features.buckets |= BUCKET_NET_UNSTATED;
         assume(r, "the accelerator's usual network rate");
     }
+    if (job->ngpus) make_topo(r->row, accel, link, rate > 0, said.nics);
     return 0;
 }
 
@@ -185,7 +215,6 @@ static void read_strategy(struct reader *r)
     if (strstr(zero, "not re-gathered")) job->shard = SHARD_GRAD_OP;
     if (rowtext_has(zero, "offload")) r->features.buckets |= BUCKET_OFFLOAD;
     job->shard_size = number(r, "shard_size", 0);
-    if (job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2) job->shard_size = 0;
 }
 
 static int read_precision(struct reader *r)
@@ -340,6 +369,25 @@ static void read_measured(struct reader *r)
     row->measured_GiB = binary ? value : value / 1.073741824;
 }
 
+/* Buckets, gathers and prefetch, as the framework's row of data/frameworks.json has them; all else
+ * that they depend on has been read. */
+static int read_overlap(struct reader *r)
+{
+    const char *name = csv_cell(&r->rows->published, r->row->published, "row");
+    const struct framework *framework = framework_find(&r->rows->frameworks, name, r->err);
+    if (!framework) return -1;
+    framework_overlap(&r->row->job, framework);
+    return 0;
+}
+
+/* The order of a pipeline's passes. */
+static enum pipeline_id schedule_of(const struct job *job)
+{
+    if (job->zb < 1) return job->zb > 0 ? PIPELINE_ZB_1P : PIPELINE_ZB_2P;
+    if (job->vpp > 1) return PIPELINE_INTERLEAVED;
+    return job->gpipe ? PIPELINE_GPIPE : PIPELINE_1F1B;
+}
+
 static int read_row(struct reader *r)
 {
     struct row *row = r->row;
@@ -362,6 +410,8 @@ static int read_row(struct reader *r)
         read_strategy(r);
         if (read_framework(r) || read_flags(r)) return -1;
         read_recompute(r);
+        job->schedule = (uint8_t)schedule_of(job);
+        if (read_overlap(r)) return -1;
         job->pure_bf16 = job->opt_B < 8; /* Adam's moments in 16 bits and no copy */
         if (r->features.tp_overlap_sp && job->sp) job->tp_overlap = true;
     }
@@ -428,6 +478,7 @@ int rows_read(struct rows *rows, char *const *paths, size_t npaths, struct err *
 {
     *rows = (struct rows){0};
     int bad = accel_read(&rows->accels, NULL, err);
+    if (framework_read(&rows->frameworks, NULL, err)) bad = -1;
     if (read_patterns(&rows->published, "published.csv", err)) bad = -1;
     if (read_patterns(&rows->flags, "flags.csv", err)) bad = -1;
     for (size_t i = 0; i < npaths && !bad; i++) {
@@ -441,6 +492,7 @@ void rows_release(struct rows *rows)
 {
     for (size_t i = 0; i < rows->nrows; i++) {
         free(rows->rows[i].assumed);
+        topo_release(&rows->rows[i].topo);
     }
     for (size_t i = 0; i < rows->ntables; i++) {
         csv_release(&rows->tables[i]);
@@ -454,5 +506,6 @@ void rows_release(struct rows *rows)
     csv_release(&rows->published);
     csv_release(&rows->flags);
     accel_release(&rows->accels);
+    framework_release(&rows->frameworks);
     *rows = (struct rows){0};
 }

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "base/csv.h"
+#include "net/topo.h"
+#include "train/framework.h"
 #include "train/job.h"
 
 /* Why a row is scored apart; a set. */
@@ -34,6 +36,7 @@ struct row {
     size_t line;
     size_t published; /* row of data/published.csv that its framework matched */
     struct job job;
+    struct topo topo;   /* the cluster that it ran on, by the same figures */
     const char *reason; /* why there is no job, NULL if there is one */
     unsigned buckets;
     enum completeness complete;
@@ -57,6 +60,7 @@ struct rows {
     size_t ntables;
     struct csv published, flags;
     struct accel_table accels;
+    struct framework_table frameworks;
 };
 
 /* Reads files, and folders of .csv files. Returns 0, or -1 with a sentence per unreadable file. */

@@ -67,17 +67,18 @@ static unsigned long times(const char *text, const char **behind)
     return 0;
 }
 
-double rowtext_rate_Gbps(const char *text, unsigned gpus_per_node, double *oversubscribed)
+struct rowtext_net rowtext_net(const char *text, unsigned gpus_per_node)
 {
     const char *compute = strstr(text, "Compute:"), *behind;
     const char *over = strcasestr(text, "oversubscribed"), *ratio = strstr(text, "1:");
-    *oversubscribed = 1;
-    if (over && ratio && ratio[2] >= '2' && ratio[2] <= '9') *oversubscribed = atof(ratio + 2);
+    struct rowtext_net net = {.oversubscribed = 1};
+    if (over && ratio && ratio[2] >= '2' && ratio[2] <= '9') net.oversubscribed = atof(ratio + 2);
     if (compute) text = compute + strlen("Compute:");
     unsigned long n = times(text, &behind);
-    if (n) return (double)n * first_rate(behind) / gpus_per_node;
-    double rate = first_rate(text);
-    return rowtext_has(text, "per node") ? rate / gpus_per_node : rate;
+    net.nics = (unsigned)n;
+    net.Gbps = n ? (double)n * first_rate(behind) : first_rate(text);
+    if (n || rowtext_has(text, "per node")) net.Gbps /= gpus_per_node;
+    return net;
 }
 
 enum fabric rowtext_fabric(const char *text)

@@ -7,10 +7,16 @@
 #include "base/csv.h"
 #include "train/job.h"
 
-/* Rate per GPU in Gb/s that a network text states, 0 if none; *oversubscribed from "1:k
- * oversubscribed" (else 1). "N x .. R Gb/s" and "R .. per node" are divided by `gpus_per_node`, any
- * other R is per GPU. Only the part behind "Compute:" is read where there is one. */
-double rowtext_rate_Gbps(const char *text, unsigned gpus_per_node, double *oversubscribed);
+/* What a text says of a network. */
+struct rowtext_net {
+    double Gbps;           /* rate per GPU, 0: not stated */
+    unsigned nics;         /* of a host, 0: not stated */
+    double oversubscribed; /* from "1:k oversubscribed", else 1 */
+};
+
+/* "N x .. R Gb/s" and "R .. per node" are divided by `gpus_per_node`, any other R is per GPU. Only
+ * the part behind "Compute:" is read where there is one. */
+struct rowtext_net rowtext_net(const char *text, unsigned gpus_per_node);
 
 /* The kind of network by word; FABRIC_UNSTATED if no word is known. */
 enum fabric rowtext_fabric(const char *text);

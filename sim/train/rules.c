@@ -9,6 +9,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/pipeline.h"
+
+_Static_assert((int)SCHED_DUALPIPEV == (int)PIPELINE_DUALPIPEV &&
+                   (int)NSCHEDULES == (int)NPIPELINES,
+               "schedules are numbered as pipelines are");
 
 struct check {
     struct rules_report *report;
@@ -511,12 +516,39 @@ static void stage_ends(const struct check *c)
 
 /* ---- the pipeline ---- */
 
+static bool two_ways(const struct strategy *s)
+{
+    return s->schedule == SCHED_DUALPIPE || s->schedule == SCHED_DUALPIPEV;
+}
+
+/* What the schedule itself asks, in its own words. Of those of one way, interleaving and
+ * micro_batches say it in terms of the framework. */
+static void two_way_schedule(const struct check *c)
+{
+    const struct strategy *s = c->s;
+    uint64_t most = UINT32_MAX;
+    if (!two_ways(s)) return;
+    struct pipeline_shape shape = {
+        .id = (enum pipeline_id)s->schedule,
+        .ranks = (uint32_t)(s->pp < most ? s->pp : most),
+        .chunks = (uint32_t)(s->vpp < most ? s->vpp : most),
+        .micro = (uint32_t)(s->micro_batches < most ? s->micro_batches : most)};
+    struct err err = ERR_INIT;
+    if (pipeline_legal(&shape, &err)) {
+        char *save = NULL;
+        for (char *line = strtok_r(err.text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+            refuse(c, "%s", line);
+    }
+    err_release(&err);
+}
+
 static void interleaving(const struct check *c)
 {
     const struct strategy *s = c->s;
     bool interleaved = s->schedule == SCHED_INTERLEAVED;
     if (interleaved && s->vpp == 1)
         refuse(c, "schedule interleaved needs vpp above 1, it is 1; nearest: vpp 2, or 1f1b");
+    if (two_ways(s)) return; /* pipeline_legal says it */
     if (!interleaved && s->vpp > 1)
         refuse(c, "schedule %s has one chunk per stage, vpp is %" PRIu64 "; vpp 1, or interleaved",
                schedule_name(s->schedule), s->vpp);
@@ -625,6 +657,58 @@ static void experts_in_data(const struct check *c)
                s->tp, s->ep, s->tp);
 }
 
+static void expert_load(const struct check *c)
+{
+    const struct strategy *s = c->s;
+    bool uneven = s->moe_imbalance > 1;
+    if (c->m->experts == 0) return; /* no_effect says it */
+    if (uneven && s->moe_imbalance > (double)s->ep)
+        refuse(c,
+               "moe-imbalance %g: the busiest of ep %" PRIu64 " ranks has at most %" PRIu64
+               " times the mean; nearest: %" PRIu64,
+               s->moe_imbalance, s->ep, s->ep, s->ep);
+    if (s->moe_capacity > 0 && s->moe_capacity < 1)
+        warn(c, "moe-capacity %g drops at least %.0f %% of all tokens even if experts are balanced",
+             s->moe_capacity, 100 * (1 - s->moe_capacity));
+}
+
+/* Options that change nothing in this job. */
+static void no_effect(const struct check *c)
+{
+    const struct strategy *s = c->s;
+    const struct framework *f = c->f;
+    static const char experts[] = "the model has no experts";
+    const struct {
+        bool asked, idle;
+        const char *what, *why;
+    } options[] = {
+        {s->asked & ASKED_PREFETCH, s->zero != ZERO_3, "prefetch",
+         "only fsdp and zero3 gather weights ahead"},
+        {s->asked & ASKED_CP_COMM, s->cp == 1, "cp-comm", "cp is 1"},
+        {s->asked & ASKED_TP_TILES, !f->tp_overlap || !s->sp, "tp-tiles",
+         "tp-overlap is off, or there is no sequence parallelism"},
+        {s->asked & ASKED_BUCKET, times(s->dp, s->cp) == 1 || !f->dp_overlap, "bucket-size",
+         "no gradients are reduced beside a backward pass"},
+        {s->asked & ASKED_SCHEDULE, s->pp == 1 && s->schedule != SCHED_1F1B, "schedule",
+         "there is no pipeline, pp is 1"},
+        {s->moe_imbalance > 1, c->m->experts == 0, "moe-imbalance", experts},
+        {s->moe_capacity > 0, c->m->experts == 0, "moe-capacity", experts},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (options[i].asked && options[i].idle)
+            warn(c, "%s has no effect: %s", options[i].what, options[i].why);
+    }
+}
+
+static void packed_documents(const struct check *c)
+{
+    if (c->s->packed > c->s->seq)
+        refuse(c,
+               "documents of %" PRIu64 " tokens on average do not fit a sequence of %" PRIu64
+               " tokens; --packed up to %" PRIu64,
+               c->s->packed, c->s->seq, c->s->seq);
+}
+
 static void fsdp_alone(const struct check *c)
 {
     const struct strategy *s = c->s;
@@ -638,6 +722,20 @@ static void fsdp_alone(const struct check *c)
                "%s does not go with expert parallelism here, ep is %" PRIu64
                "; nearest: ep 1, or zero1",
                zero, s->ep);
+}
+
+static void zero_level(const struct check *c)
+{
+    const struct strategy *s = c->s;
+    const struct framework *f = c->f;
+    if (s->zero > f->most_zero)
+        refuse(c, "zero%d is more than framework %s has; nearest: zero%d", (int)s->zero, f->name,
+               (int)f->most_zero);
+    else if (s->pp > 1 && s->zero > f->zero_with_pp)
+        refuse(c,
+               "zero%d does not go with a pipeline in framework %s, pp is %" PRIu64
+               "; nearest: zero%d, or pp 1",
+               (int)s->zero, f->name, s->pp, (int)f->zero_with_pp);
 }
 
 static void fsdp_groups(const struct check *c)
@@ -753,6 +851,10 @@ static const struct {
     {{"interleaving", "vpp > 1 needs pp > 1 with overlapped p2p, else pp > 2",
       "Megatron-LM arguments.py"},
      interleaving},
+    {{"schedule",
+      "dualpipe: pp even, micro-batches even and at least 2 pp; dualpipev: at least 2 pp",
+      "DeepSeek-V3 technical report 2024"},
+     two_way_schedule},
     {{"micro-batches",
       "Megatron interleaved: m % pp = 0; PyTorch: m >= pp, interleaved m % max(1, m / pp) = 0",
       "torchtitan #775, PyTorch 129597, NeMo #14288"},
@@ -762,7 +864,15 @@ static const struct {
     {{"experts-in-data", "torchtitan: ep divides dp shards x cp x tp, ep >= tp",
       "torchtitan #4258, #4794"},
      experts_in_data},
+    {{"no-effect", "an option changes nothing in this job (warning)", "what the engines read"},
+     no_effect},
+    {{"expert-load", "imbalance at most ep", "the busiest rank has at most all tokens"},
+     expert_load},
+    {{"packed", "documents are no longer than the sequence", "packed sequences"}, packed_documents},
     {{"fsdp-alone", "Megatron's FSDP2 not with pp or ep", "Megatron-LM arguments.py"}, fsdp_alone},
+    {{"zero-level", "at most the framework's highest; DeepSpeed: with a pipeline at most ZeRO-1",
+      "DeepSpeed #1629, #4164"},
+     zero_level},
     {{"fsdp-groups", "dp % shards = 0", "PyTorch FSDP, hybrid sharding"}, fsdp_groups},
     {{"precision", "the accelerator has the unit", "topologies/accelerators.json"}, precision_unit},
     {{"adapters", "qlora needs lora; rank at most h (warning)", "QLoRA paper, section 3"},

@@ -54,28 +54,55 @@ static double memory_of(const struct row *row, const struct memory *m, const str
     return bytes / GIB;
 }
 
-struct prediction *score_predict(const struct rows *rows, const struct constants *c)
+struct runner *score_runner(const struct rows *rows, enum engine engine, struct err *err)
 {
-    struct prediction *all = mem_calloc(rows->nrows, sizeof *all);
+    struct runner_point *points = mem_calloc(rows->nrows + 1, sizeof *points);
     for (size_t i = 0; i < rows->nrows; i++) {
+        const struct row *row = &rows->rows[i];
+        if (!row->reason) points[i] = (struct runner_point){&row->job, &row->topo};
+    }
+    struct runner *runner = runner_new(engine, points, rows->nrows, err);
+    free(points);
+    return runner;
+}
+
+/* The first row of identical inputs before row i, or i. */
+static size_t first_alike(const struct rows *rows, const struct prediction *all, size_t i)
+{
+    const struct row *row = &rows->rows[i];
+    for (size_t j = 0; j < i && score_counts(row); j++) {
+        if (all[j].merged_into == j && all[j].time_s == all[i].time_s &&
+            score_counts(&rows->rows[j]) && same_inputs(&rows->rows[j], row)) {
+            return j;
+        }
+    }
+    return i;
+}
+
+struct prediction *score_predict(const struct rows *rows, struct runner *runner,
+                                 const struct constants *c, struct err *err)
+{
+    struct prediction *all = mem_calloc(rows->nrows + 1, sizeof *all);
+    struct step *steps = mem_calloc(rows->nrows + 1, sizeof *steps);
+    if (runner_steps(runner, c, &(struct runner_ask){0}, steps, err)) {
+        free(all);
+        all = NULL;
+    }
+    for (size_t i = 0; i < rows->nrows && all; i++) {
         const struct row *row = &rows->rows[i];
         struct prediction *p = &all[i];
         p->merged_into = i;
         p->error = NAN;
         if (row->reason) continue;
-        p->time_s = step_predict(&row->job, c).time_s;
+        p->step = steps[i];
+        p->time_s = steps[i].time_s;
         p->memory = memory_predict(&row->job, c);
         p->memory_GiB = memory_of(row, &p->memory, c);
         p->fits = memory_verdict(&p->memory) != VERDICT_NO;
         if (row->measured_s > 0) p->error = p->time_s / row->measured_s - 1;
-        for (size_t j = 0; j < i && score_counts(row); j++) {
-            if (all[j].merged_into == j && score_counts(&rows->rows[j]) &&
-                all[j].time_s == p->time_s && same_inputs(&rows->rows[j], row)) {
-                p->merged_into = j;
-                break;
-            }
-        }
+        p->merged_into = first_alike(rows, all, i);
     }
+    free(steps);
     return all;
 }
 

@@ -7,9 +7,10 @@
 #include "train/constants.h"
 #include "train/memory.h"
 #include "train/rows.h"
-#include "train/step.h"
+#include "train/runner.h"
 
 struct prediction {
+    struct step step;
     double time_s, error; /* error: predicted / measured - 1; NaN where nothing was measured */
     struct memory memory;
     double memory_GiB; /* what compares with the measured figure */
@@ -22,8 +23,13 @@ struct score {
     double median, p90, worst, bias, mean; /* of the absolute error, bias of the signed one; % */
 };
 
-/* One prediction per row (zeroed where the row has no job); freed by the caller with free(). */
-struct prediction *score_predict(const struct rows *rows, const struct constants *c);
+/* The rows' steps as points of a runner, row by row. The rows must outlive it. */
+struct runner *score_runner(const struct rows *rows, enum engine engine, struct err *err);
+
+/* One prediction per row (zeroed where the row has no job), by the runner of these rows; freed by
+ * the caller with free(). NULL with a sentence for each step that the engine refuses. */
+struct prediction *score_predict(const struct rows *rows, struct runner *runner,
+                                 const struct constants *c, struct err *err);
 
 /* Whether a row's step time is scored: it has a job, a measured time, status ok, and no bucket
  * that is scored apart. */

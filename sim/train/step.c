@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train/cost.h"
+#include "train/ops.h"
 
 static const struct {
     const char *key, *name;
@@ -24,6 +25,7 @@ static const struct {
     [PART_PP] = {"pp", "messages between pipeline stages, exposed"},
     [PART_BUBBLE] = {"bubble", "pipeline bubble"},
     [PART_OPTIMIZER] = {"optimizer", "optimizer"},
+    [PART_OFFLOAD] = {"offload", "transfers to and from host memory, exposed"},
 };
 
 const char *step_part_name(enum step_part part)
@@ -217,9 +219,9 @@ static void add_optimizer(const struct ctx *x, struct step *step, struct rank_pa
     if (is_fsdp(job)) n = copies = shards_of(job);
     own = p.shared + p.experts;
     if (job->shard != SHARD_NONE) own = p.shared / n + p.experts / copies;
-    double bytes = 30 * own * (job->opt_traffic > 0 ? job->opt_traffic : 1);
-    if (job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2) bytes += 6 * (p.shared + p.experts);
-    step->part_s[PART_OPTIMIZER] += x->c->opt_traffic * bytes / x->hbm_Bps;
+    bool held = job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2;
+    step->part_s[PART_OPTIMIZER] +=
+        ops_optimizer_s(job, x->c, own, held ? p.shared + p.experts : 0);
 }
 
 /* FLOP per token that recomputation does again, of `linear` in the layers and `half` in causal

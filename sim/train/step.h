@@ -21,6 +21,7 @@ enum step_part {
     PART_PP,     /* point-to-point messages between stages */
     PART_BUBBLE, /* waiting for other stages */
     PART_OPTIMIZER,
+    PART_OFFLOAD, /* transfers to and from the host's memory, exposed */
     NPARTS
 };
 

@@ -8,14 +8,24 @@
 
 #include "base/mem.h"
 #include "base/out.h"
-#include "train/bottleneck.h"
+#include "base/plot.h"
+#include "net/fault.h"
+#include "net/fluid.h"
+#include "net/library.h"
+#include "train/advise.h"
 #include "train/config.h"
+#include "train/event.h"
 #include "train/limit.h"
+#include "train/ops_table.h"
 #include "train/plan.h"
+#include "train/slow.h"
+#include "train/step_text.h"
+#include "train/timeline.h"
 
-#define GIB 1073741824.0
-
-static const char *const step_models[] = {"closed", NULL};
+static const char *const nets[] = {"fluid", "full", NULL};
+static const char *const details[] = {[DETAIL_CHUNK] = "chunk", [DETAIL_OP] = "op", NULL};
+enum { TIMELINE_WIDTH = 100 };
+#define MOST_OTHER .95
 static const char *const flops_words[] = {"model",  "hardware",  "causal", "full",
                                           "linear", "embedding", NULL};
 
@@ -24,7 +34,14 @@ struct request {
     struct config_args configs;
     struct config config;
     unsigned emit;
-    unsigned step;
+    unsigned step, detail; /* enum engine, enum event_detail */
+    unsigned net;          /* row of nets */
+    double other_job;
+    struct fault_args fault;
+    const char *ops, *trace, *timeline; /* "-": stdout */
+    struct slow_faults faults;          /* `fault`, sorted */
+    struct event_slow *slow;            /* .. and read */
+    size_t nslow;
     struct opts_list flops;
     const char *constants, *json, *csv;
     bool overwrite;
@@ -50,8 +67,26 @@ static const struct opts_row own_options[] = {
         "no prediction but the strategy as a launch command or file: megatron, deepspeed, "
         "torchtitan, fsdp (accelerate's YAML)",
         .choices = config_emit_names),
-    ROW("step", OPTS_CHOICE, step, "MODEL", "how the step is timed: closed (closed forms)",
-        .value = "closed", .choices = step_models, .section = "Prediction"),
+    ROW("step", OPTS_CHOICE, step, "ENGINE",
+        "how the step is timed: event (in the event queue, on the network) or closed (closed "
+        "forms, the yardstick)",
+        .value = "event", .choices = engine_names, .section = "Prediction"),
+    ROW("detail", OPTS_CHOICE, detail, "LEVEL",
+        "what the event engine runs: chunk (passes over chunks of layers, each put together from "
+        "its operators before) or op (each operator)",
+        .value = "chunk", .choices = details),
+    ROW("net", OPTS_CHOICE, net, "LEVEL",
+        "how collectives run: fluid (each once by the network engine, alone; in the step it is "
+        "stretched where others load the same links) or full (all messages of all of them in the "
+        "network engine, beside each operator; up to 64 GPUs)",
+        .value = "fluid", .choices = nets),
+    ROW("fault", OPTS_MORE, fault.faults, "FAULT",
+        "something is broken; may be repeated: gpu3=0.8 or host1/gpu3=0.8 (an accelerator computes "
+        "at .8 of its speed; host*, gpu*: all), host0/nic3=0.5 (a link at half its rate), "
+        "host0/nic3=0 (a NIC is missing), link:host0/gpu2=0.5 (the scale-up links of an "
+        "accelerator), no-peer-access, nics=1, tcp"),
+    ROW("other-job", OPTS_SHARE, other_job, "SHARE",
+        "another job takes this share of the network, in 0..0.95"),
     ROW("flops", OPTS_LIST, flops, "LIST",
         "which FLOP count: model or hardware (with recomputation); attention causal, full or not "
         "at all (linear); with the input embedding (embedding); default model,causal",
@@ -61,255 +96,205 @@ static const struct opts_row own_options[] = {
     ROW("measured-rate", OPTS_DOUBLE, measured_tps, "N",
         "the same from tokens/s per GPU that you measured"),
     ROW("constants", OPTS_STRING, constants, "FILE", "constants in place of the shipped ones"),
-    ROW("json", OPTS_STRING, json, "FILE", "write the result as JSON (- or no file: stdout)",
+    ROW("ops", OPTS_STRING, ops, "FILE",
+        "the operators of the slowest stage, with shape, FLOPs, bytes, time, limit and share of "
+        "the step, as a table (no file: below the answer; .csv and .json are written so)",
         .section = "Output"),
-    ROW("csv", OPTS_STRING, csv, "FILE", "write the breakdown as CSV (- is stdout)"),
+    ROW("timeline", OPTS_STRING, timeline, "FILE",
+        "what each stage does when, as characters (no file: stdout) or as a picture (.png or .svg "
+        "by gnuplot; .gp: the script)"),
+    ROW("trace", OPTS_STRING, trace, "FILE",
+        "write the same in Chrome's trace format (Perfetto, chrome://tracing)"),
+    ROW("json", OPTS_STRING, json, "FILE", "write the result as JSON (- or no file: stdout)"),
+    ROW("csv", OPTS_STRING, csv, "FILE", "write the tables as CSV (- is stdout)"),
     ROW("overwrite", OPTS_FLAG, overwrite, NULL, "replace existing files"),
     {0},
 };
 
-static const struct out_column columns[] = {
-    {"part", NULL, -46, 0, OUT_TEXT, NULL, NULL},
-    {"key", NULL, 0, 0, OUT_TEXT, NULL, NULL},
-    {"time", "ms", 12, 3, OUT_DOUBLE, NULL, NULL},
-    {"share", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+/* The event engine for one plan, and what it gave. */
+struct timing {
+    struct net_const_table net;
+    struct lib_args lib;
+    struct fluids *fluids;
+    struct chunks *chunks;
+    struct event_args args;
+    struct event_result result;
+    struct advices advices;
 };
 
-/* Everything that is known about one prediction. */
-struct answer {
-    const struct request *q;
-    const struct plan *plan;
-    const struct constants *c;
-    struct step step;
-    struct memory memory;
-    struct band band;
+static void timing_release(struct timing *t)
+{
+    advices_release(&t->advices);
+    event_release(&t->result);
+    chunks_free(t->chunks);
+    fluids_free(t->fluids);
+    net_const_release(&t->net);
+    *t = (struct timing){0};
+}
+
+/* Whether a picture of the step was asked for. */
+static bool wants_graph(const struct request *q)
+{
+    return q->trace || q->timeline;
+}
+
+static int run_events(const struct request *q, const struct plan *plan, const struct constants *c,
+                      struct timing *t, struct err *err)
+{
+    if (net_const_read(&t->net, NULL, err)) return -1;
+    t->lib = lib_usual();
+    t->fluids = fluids_new(&plan->topo, &t->net.values, &t->lib);
+    t->chunks = chunks_new();
+    t->args = (struct event_args){.job = &plan->job,
+                                  .c = c,
+                                  .fluids = t->fluids,
+                                  .chunks = t->chunks,
+                                  .detail = q->net ? DETAIL_OP : (enum event_detail)q->detail,
+                                  .full = q->net,
+                                  .slow = q->slow,
+                                  .nslow = q->nslow,
+                                  .other_job = q->other_job,
+                                  .keep = wants_graph(q)};
+    return event_run(&t->args, &t->result, err);
+}
+
+static void ask_advice(const struct request *q, const struct plan *plan,
+                       const struct tables *tables, struct timing *t)
+{
+    struct advise_args args = {.plan = plan,
+                               .tables = tables,
+                               .strategy = &q->plan.strategy,
+                               .event = t->args,
+                               .step_s = t->result.step.time_s,
+                               .net = &t->net.values,
+                               .lib = &t->lib};
+    args.event.full = false;
+    advise(&args, &t->advices);
+}
+
+/* The step of the same job with nothing broken by --fault and no other job; 0: this is it. */
+static double healthy_s(const struct request *q, const struct plan *plan,
+                        const struct tables *tables, const struct timing *t)
+{
+    if (q->fault.faults.count == 0 && !(q->other_job > 0)) return 0;
+    const struct topo_args *cluster = &q->plan.cluster;
+    struct err err = ERR_INIT;
+    struct plan base = *plan, whole;
+    struct event_result result = {0};
+    struct event_args event = t->args;
+    double time_s = 0;
+    if (topo_read(&base.topo, &tables->accels, cluster->topo, cluster->nodes, cluster->gpus,
+                  &err) == 0) {
+        if (plan_vary(&whole, &base, tables, &q->plan.strategy, &err) == 0) {
+            event.job = &whole.job;
+            event.fluids = fluids_new(&whole.topo, &t->net.values, &t->lib);
+            event.chunks = chunks_new();
+            event.slow = NULL;
+            event.nslow = 0;
+            event.other_job = 0;
+            event.keep = false;
+            if (event_run(&event, &result, &err) == 0) time_s = result.step.time_s;
+            event_release(&result);
+            chunks_free(event.chunks);
+            fluids_free(event.fluids);
+            plan_release(&whole);
+        }
+        topo_release(&base.topo);
+    }
+    err_release(&err);
+    return time_s;
+}
+
+/* "-" or a name behind an option that may stand alone. */
+static bool to_stdout(const char *name)
+{
+    return strcmp(name, "-") == 0;
+}
+
+/* Pictures into files. 0, or -1 with sentences. */
+static int write_pictures(const struct request *q, const struct plan *plan,
+                          const struct timeline *timeline, struct err *err)
+{
+    char *what = mem_printf("%s on %s, %s", plan->model.name, plan->topo.name, plan->strategy.word);
+    int bad = 0;
+    if (q->trace) bad |= timeline_trace(timeline, what, q->trace, q->overwrite, err);
+    if (q->timeline && !to_stdout(q->timeline))
+        bad |= timeline_plot(timeline, what, q->timeline, q->overwrite, err);
+    free(what);
+    return bad;
+}
+
+/* What is printed behind the answer, or written beside it. */
+struct extras {
+    struct ops_table ops;
+    struct timeline *timeline;
 };
 
-static void put(struct out *out, const char *key, double value)
+static int make_extras(const struct request *q, const struct plan *plan, struct timing *t,
+                       struct extras *x, struct err *err)
 {
-    out_meta(out, key, out_double(value));
-}
-
-static void print_header(struct out *out, const struct answer *a)
-{
-    const struct plan *p = a->plan;
-    const struct strategy *s = &p->strategy;
-    char *cluster = topo_describe(&p->topo);
-    out_note(out, "model %s: %.4g B parameters, %u layers", p->model.name,
-             (double)p->model.params / 1e9, p->job.shape.layers);
-    out_note(out, "cluster %s: %s", p->topo.name, cluster);
-    out_note(out,
-             "strategy %s, framework %s, %s, sequence %llu, micro-batch %llu, global batch "
-             "%llu sequences, %llu micro-batches, schedule %s",
-             s->word, s->framework.name, s->precision->name, (unsigned long long)s->seq,
-             (unsigned long long)s->micro_batch, (unsigned long long)s->global_batch,
-             (unsigned long long)job_microbatches(&p->job), schedule_name(s->schedule));
-    char *unread = a->q->config.format ? config_note(&a->q->config) : NULL;
-    if (unread) out_note(out, "%s", unread);
-    free(unread);
-    for (size_t i = 0; i < p->nassumed; i++) {
-        out_note(out, "assumed: %s", p->assumed[i]);
+    const struct event_result *r = &t->result;
+    double step_s = r->step.time_s, hbm_Bps = plan->job.dev.hbm_Bps;
+    int bad = 0;
+    if (q->ops) {
+        bad |= ops_table_make(&x->ops, &t->args, r, r->step.slowest_stage, err);
+        if (!bad && !to_stdout(q->ops))
+            bad |= ops_table_write(&x->ops, step_s, hbm_Bps, q->ops, q->overwrite, err);
     }
-    for (size_t i = 0; i < p->rules.count; i++) {
-        out_note(out, "%s: %s", p->rules.findings[i].warning ? "warning" : "rule",
-                 p->rules.findings[i].text);
+    if (wants_graph(q)) {
+        x->timeline = timeline_new(r);
+        bad |= write_pictures(q, plan, x->timeline, err);
     }
-    out_meta(out, "model", out_text(p->model.name));
-    out_meta(out, "cluster", out_text(cluster));
-    out_meta(out, "strategy", out_text(s->word));
-    out_meta(out, "framework", out_text(s->framework.name));
-    free(cluster);
+    return bad;
 }
 
-static void print_memory(struct out *out, const struct answer *a)
+static void print_extras(struct out *out, const struct request *q, const struct plan *plan,
+                         const struct timing *t, const struct extras *x)
 {
-    const struct memory *m = &a->memory;
-    const struct stage_memory *w = &m->worst;
-    char *remedy = limit_remedy(a->plan, a->c, &a->step);
-    double left = (m->capacity - m->reserved) / GIB;
-    out_note(out,
-             "memory: %s, %.1f GiB %s: %.1f GiB allocated, %.1f reserved, %.1f in nvidia-smi, "
-             "of %.1f GiB (stage %u)",
-             verdict_name(memory_verdict(m)), left < 0 ? -left : left,
-             left < 0 ? "too much" : "to spare", m->allocated / GIB, m->reserved / GIB,
-             memory_smi(m) / GIB, m->capacity / GIB, m->stage);
-    out_note(out,
-             "memory of stage %u, GiB: weights %.2f, gradients %.2f, optimizer %.2f, "
-             "activations %.2f (%.3g micro-batches), recomputed layer %.2f, logits %.2f, "
-             "gathered %.2f",
-             m->stage, w->weights / GIB, w->gradients / GIB, w->optimizer / GIB,
-             w->activations / GIB, w->in_flight, w->live / GIB, w->logits / GIB, w->gathered / GIB);
-    if (remedy) out_note(out, "to fit: %s", remedy);
-    if (w->moment[MOMENT_SAVE] > m->capacity) {
-        out_note(
-            out,
-            "saving: a whole 16-bit state dict, %.1f GB, does not fit beside the states on one "
-            "rank; save it sharded or gather it in host memory",
-            2e-9 * job_params(&a->plan->job).total);
-    }
-    free(remedy);
-    double checkpoint_B = 2 * job_params(&a->plan->job).total;
-    double host_B = checkpoint_B * a->plan->job.gpus_per_node;
-    put(out, "checkpoint_GB", checkpoint_B / 1e9);
-    put(out, "host_load_TB", host_B / 1e12);
-    if (host_B > 5e11) {
-        out_note(out,
-                 "loading: if each of the %u processes of a host reads the whole 16-bit checkpoint "
-                 "(%.0f GB), the host needs %.2f TB of its own memory",
-                 a->plan->job.gpus_per_node, checkpoint_B / 1e9, host_B / 1e12);
-    }
-    out_meta(out, "verdict", out_text(verdict_name(memory_verdict(m))));
-    put(out, "memory_allocated_GiB", m->allocated / GIB);
-    put(out, "memory_reserved_GiB", m->reserved / GIB);
-    put(out, "memory_nvidia_smi_GiB", memory_smi(m) / GIB);
-    put(out, "memory_capacity_GiB", m->capacity / GIB);
-    put(out, "memory_worst_stage", m->stage);
+    if (q->timeline && to_stdout(q->timeline)) timeline_draw(out, x->timeline, TIMELINE_WIDTH);
+    if (!q->ops) return;
+    out_table(out, "ops", ops_columns, OPS_COLUMNS);
+    ops_table_print(out, &x->ops, t->result.step.time_s, plan->job.dev.hbm_Bps);
 }
 
-/* "hardware FLOPs, attention counted full, input embedding counted" */
-static char *convention_text(unsigned convention)
-{
-    const char *attention = convention & FLOPS_LINEAR ? "not counted"
-                            : convention & FLOPS_FULL ? "counted full"
-                                                      : "counted causal";
-    return mem_printf("%s FLOPs, attention %s, input embedding %s",
-                      convention & FLOPS_HARDWARE ? "hardware" : "model", attention,
-                      convention & FLOPS_EMBEDDING ? "counted" : "not counted");
-}
-
-static void print_flops(struct out *out, const struct answer *a)
-{
-    const struct job *job = &a->plan->job;
-    unsigned convention = a->q->convention, model_only = convention & ~(unsigned)FLOPS_HARDWARE;
-    const char *unit;
-    double gpu_s = a->step.time_s * job->ngpus, peak = plan_peak(a->plan, &unit);
-    double model = step_flops(job, model_only);
-    double hardware = step_flops(job, convention | FLOPS_HARDWARE);
-    double chosen = step_flops(job, convention);
-    double tokens = (double)job->global_batch * (double)job->seq;
-    char *text = convention_text(convention);
-    out_note(out,
-             "%.1f TFLOP/s per GPU, %.4g GFLOP per token (%s); MFU %.1f %%, HFU %.1f %% of %.0f "
-             "TFLOP/s, the dense %s peak",
-             chosen / gpu_s / 1e12, chosen / tokens / 1e9, text, 100 * model / gpu_s / peak,
-             100 * hardware / gpu_s / peak, peak / 1e12, unit);
-    put(out, "TFLOPps_per_gpu", chosen / gpu_s / 1e12);
-    put(out, "GFLOP_per_token", chosen / tokens / 1e9);
-    put(out, "mfu_pct", 100 * model / gpu_s / peak);
-    put(out, "hfu_pct", 100 * hardware / gpu_s / peak);
-    put(out, "peak_TFLOPps", peak / 1e12);
-    out_meta(out, "peak_unit", out_text(unit));
-    free(text);
-    text = mem_printf("%s,%s%s", convention & FLOPS_HARDWARE ? "hardware" : "model",
-                      convention & FLOPS_LINEAR ? "linear"
-                      : convention & FLOPS_FULL ? "full"
-                                                : "causal",
-                      convention & FLOPS_EMBEDDING ? ",embedding" : "");
-    out_meta(out, "flops", out_text(text));
-    free(text);
-}
-
-/* What the user's own run reached, by the same convention. */
-static void print_measured(struct out *out, const struct answer *a)
-{
-    const struct job *job = &a->plan->job;
-    double tokens = (double)job->global_batch * (double)job->seq, gpus = job->ngpus;
-    double t = a->q->measured_s > 0     ? a->q->measured_s
-               : a->q->measured_tps > 0 ? tokens / (a->q->measured_tps * gpus)
-                                        : 0;
-    if (t <= 0) return;
-    double rate = step_flops(job, a->q->convention) / t / gpus;
-    const char *unit;
-    double mfu = 100 * rate / plan_peak(a->plan, &unit);
-    out_note(out,
-             "measured: step %.6g s, %.0f tokens/s per GPU, %.1f TFLOP/s per GPU, %.2f %% of the "
-             "%s peak; the prediction is %+.1f %% of that time",
-             t, tokens / t / gpus, rate / 1e12, mfu, unit, 100 * (a->step.time_s / t - 1));
-    put(out, "measured_step_s", t);
-    put(out, "measured_tokens_per_s_per_gpu", tokens / t / gpus);
-    put(out, "measured_TFLOPps_per_gpu", rate / 1e12);
-    put(out, "measured_mfu_pct", mfu);
-    put(out, "measured_error_pct", 100 * (a->step.time_s / t - 1));
-}
-
-static void print_speed(struct out *out, const struct answer *a)
-{
-    const struct job *job = &a->plan->job;
-    const struct step *s = &a->step;
-    double gpus = job->ngpus;
-    out_note(out, "step %.6g s, %.0f tokens/s per GPU, %.4g tokens/s in all", s->time_s,
-             s->tokens_per_s / gpus, s->tokens_per_s);
-    print_flops(out, a);
-    print_measured(out, a);
-    double exposed = s->part_s[PART_TP] + s->part_s[PART_CP] + s->part_s[PART_EP] +
-                     s->part_s[PART_FSDP] + s->part_s[PART_DP] + s->part_s[PART_PP];
-    out_note(out, "bubble %.1f %%, exposed communication %.1f %% of the step",
-             100 * s->part_s[PART_BUBBLE] / s->time_s, 100 * exposed / s->time_s);
-    char *limit = bottleneck_text(a->plan, s);
-    out_note(out, "limited by %s", limit);
-    out_meta(out, "limit", out_text(limit));
-    free(limit);
-    if (a->band.unlike) {
-        out_note(out,
-                 "error band: no published run of this kind (%s); the nearest kind, %s with a %s "
-                 "framework, has +-%.1f %% (9 of 10)",
-                 a->band.unlike, limit_kind_name(limit_kind(job)), fw_class_name(job->fw),
-                 a->band.p90);
-    } else if (a->band.n > 0) {
-        out_note(out,
-                 "error band: +-%.1f %% (median), +-%.1f %% (9 of 10), over %.0f published "
-                 "runs (%s, %s framework)",
-                 a->band.median, a->band.p90, a->band.n, limit_kind_name(limit_kind(job)),
-                 fw_class_name(job->fw));
-    } else {
-        out_note(out, "error band: no published run is like this one; +-15 %% is usual for a "
-                      "framework without measurements");
-    }
-    put(out, "step_s", s->time_s);
-    put(out, "tokens_per_s", s->tokens_per_s);
-    put(out, "tokens_per_s_per_gpu", s->tokens_per_s / gpus);
-    if (a->band.n > 0 && !a->band.unlike) {
-        put(out, "error_median_pct", a->band.median);
-        put(out, "error_p90_pct", a->band.p90);
-    }
-}
-
-static void print_parts(struct out *out, const struct step *step)
-{
-    for (int i = 0; i < NPARTS; i++) {
-        if (step->part_s[i] <= 0) continue;
-        struct out_cell cells[] = {
-            out_text(step_part_name((enum step_part)i)), out_text(step_part_key((enum step_part)i)),
-            out_double(step->part_s[i] * 1e3), out_double(100 * step->part_s[i] / step->time_s)};
-        out_row(out, cells);
-    }
-    struct out_cell total[] = {out_text("step"), out_text("step"), out_double(step->time_s * 1e3),
-                               out_double(100)};
-    out_row(out, total);
-}
-
-static struct out *open_out(const struct request *q, struct err *err)
-{
-    struct out *out = out_new(columns, sizeof columns / sizeof *columns);
-    out_add_asked(out, q->json, q->csv, q->overwrite, err);
-    return out;
-}
-
-static void answer(const struct request *q, const struct plan *plan, const struct constants *c,
+static void answer(struct request *q, const struct plan *plan, const struct tables *tables,
                    struct err *err)
 {
-    struct answer a = {.q = q, .plan = plan, .c = c};
+    const struct constants *c = &tables->constants[q->step].values;
+    struct answer a = {.plan = plan,
+                       .config = &q->config,
+                       .c = c,
+                       .closed = &tables->constants[ENGINE_CLOSED].values,
+                       .convention = q->convention,
+                       .measured_s = q->measured_s,
+                       .measured_tps = q->measured_tps};
+    struct timing t = {0};
+    struct extras x = {0};
+    bool event = q->step == ENGINE_EVENT;
     if (rules_refuse(&plan->rules, err) || limit_band(&plan->job, &a.band, err)) return;
-    a.step = step_predict(&plan->job, c);
+    a.closed_step = a.step = step_predict(&plan->job, a.closed);
     a.memory = memory_predict(&plan->job, c);
-    struct out *out = open_out(q, err);
+    struct out *out = step_text_open();
+    int bad = out_add_asked(out, q->json, q->csv, q->overwrite, err);
+    if (!bad && event && run_events(q, plan, c, &t, err) == 0 &&
+        make_extras(q, plan, &t, &x, err) == 0) {
+        a.step = t.result.step;
+        a.event = &t.result;
+        a.slow = q->slow;
+        a.nslow = q->nslow;
+        a.other_job = q->other_job;
+        a.healthy_s = healthy_s(q, plan, tables, &t);
+        ask_advice(q, plan, tables, &t);
+        a.advices = &t.advices;
+    }
     if (!err->count) {
-        print_header(out, &a);
-        print_memory(out, &a);
-        print_speed(out, &a);
-        print_parts(out, &a.step);
+        step_text_print(out, &a);
+        if (event) print_extras(out, q, plan, &t, &x);
     }
     out_close(out, err);
+    ops_table_release(&x.ops);
+    timeline_free(x.timeline);
+    timing_release(&t);
     free(a.band.unlike);
 }
 
@@ -342,6 +327,42 @@ static int read_flops(struct request *q, struct err *err)
     return 0;
 }
 
+/* What only events can tell, and what is known to fail before long work. */
+static int check_engine(const struct request *q, const struct opts *opts, struct err *err)
+{
+    static const char *const events[] = {"detail", "net",      "fault", "other-job",
+                                         "ops",    "timeline", "trace"};
+    int bad = 0;
+    for (size_t i = 0; q->step == ENGINE_CLOSED && i < sizeof events / sizeof *events; i++) {
+        if (opts_is_set(opts, events[i]))
+            bad = err_add(err, ERR_USAGE, "--%s needs --step event; closed forms do not know it",
+                          events[i]);
+    }
+    if (q->net && q->detail != DETAIL_OP && opts_is_set(opts, "detail"))
+        bad =
+            err_add(err, ERR_USAGE,
+                    "--net full runs each operator, --detail chunk does not; nearest: --detail op");
+    if (q->other_job > MOST_OTHER)
+        bad =
+            err_add(err, ERR_USAGE, "--other-job %g: a share of the network in 0..%g; nearest: %g",
+                    q->other_job, MOST_OTHER, MOST_OTHER);
+    if (q->trace && to_stdout(q->trace))
+        bad = err_add(err, ERR_USAGE,
+                      "--trace -: stdout has the answer; a trace is a file of its own");
+    if (q->timeline && !to_stdout(q->timeline)) bad |= plot_check(q->timeline, err);
+    return bad;
+}
+
+/* The format's own framework was taken, where the command without --emit takes another. */
+static void say_framework(const char *framework)
+{
+    if (strcmp(framework, strategy_usual_framework) == 0) return;
+    fprintf(stderr,
+            "commsim: written as --framework %s has it; without --emit and --framework the "
+            "prediction is of %s\n",
+            framework, strategy_usual_framework);
+}
+
 static void run(struct request *q, const struct opts *opts, struct err *err)
 {
     if (opts->npositionals) {
@@ -370,30 +391,39 @@ static void run(struct request *q, const struct opts *opts, struct err *err)
         return;
     }
     if (config_read(&q->config, &q->configs, err)) return;
-    if (emit && !opts_is_set(opts, "framework"))
-        q->plan.strategy.framework = config_emit_framework(q->emit);
-    if (tables_read(&tables, q->constants, err)) return;
+    bool others = emit && !opts_is_set(opts, "framework");
+    if (others) q->plan.strategy.framework = config_emit_framework(q->emit);
+    if (check_engine(q, opts, err)) return;
+    if (tables_read(&tables, (enum engine)q->step, q->constants, err)) return;
+    slow_sort(&q->faults, &q->fault.faults);
+    q->plan.faults = &q->faults.links;
     if (config_apply(&q->config, &q->plan, opts, &tables, err) == 0 &&
         plan_make(&plan, &tables, &q->plan, err) == 0) {
-        if (!emit)
-            answer(q, &plan, &tables.constants.values, err);
-        else if (rules_refuse(&plan.rules, err) == 0)
-            config_write(q->emit, &plan, q->plan.model, &tables, stdout, stderr, err);
+        int bad = slow_read(&q->faults.gpus, &plan.topo, &q->slow, &q->nslow, err);
+        if (!emit && !bad)
+            answer(q, &plan, &tables, err);
+        else if (!bad && rules_refuse(&plan.rules, err) == 0 &&
+                 config_write(q->emit, &plan, q->plan.model, &tables, stdout, stderr, err) == 0 &&
+                 others)
+            say_framework(q->plan.strategy.framework);
         plan_release(&plan);
     }
     tables_release(&tables);
 }
 
-/* Without a file behind it, --json means stdout. */
-static char **with_json_file(int *argc, char **argv)
+/* Without a file behind them, these mean stdout. */
+static char **with_files(int *argc, char **argv)
 {
+    static const char *const options[] = {"--json", "--ops", "--timeline"};
     static char stdout_name[] = "-";
-    char **args = mem_calloc((size_t)*argc + 2, sizeof *args);
+    char **args = mem_calloc(2 * (size_t)*argc + 1, sizeof *args);
     int n = 0;
     for (int i = 0; i < *argc; i++) {
         args[n++] = argv[i];
         bool last = i + 1 == *argc || (argv[i + 1][0] == '-' && argv[i + 1][1] == '-');
-        if (strcmp(argv[i], "--json") == 0 && last) args[n++] = stdout_name;
+        for (size_t k = 0; last && k < sizeof options / sizeof *options; k++) {
+            if (strcmp(argv[i], options[k]) == 0) args[n++] = stdout_name;
+        }
     }
     *argc = n;
     return args;
@@ -425,7 +455,7 @@ int step_cmd(int argc, char **argv)
     struct opts opts = {0};
     struct err err = ERR_INIT;
     struct opts_row *options = plan_options(offsetof(struct request, plan), own_options);
-    char **args = with_json_file(&argc, argv);
+    char **args = with_files(&argc, argv);
     int words = argc;
     char **pasted = mem_calloc((size_t)words, sizeof *pasted);
     join_pasted(&argc, args, pasted);
@@ -442,6 +472,8 @@ int step_cmd(int argc, char **argv)
     err_release(&err);
     opts_release(&opts);
     config_release(&q.config);
+    slow_release(&q.faults);
+    free(q.slow);
     for (int i = 0; i < words; i++)
         free(pasted[i]);
     free(pasted);

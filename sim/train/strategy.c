@@ -23,8 +23,10 @@ const struct optimizer_row optimizer_table[] = {
 };
 
 static const char *const axis_names[NAXES + 1] = {"tp", "cp", "dp", "pp"};
-static const char *const schedule_names[NSCHEDULES + 1] = {"gpipe", "1f1b", "interleaved", "zb",
-                                                           "zb-2p"};
+static const char *const schedule_names[NSCHEDULES + 1] = {
+    "gpipe", "1f1b", "interleaved", "zb-1p", "zb-2p", "dualpipe", "dualpipev"};
+static const char *const cp_words[] = {"ring", "gather", "ulysses", NULL};
+static const char *const offloads[] = {"optimizer", "weights", "activations", NULL};
 static const char *const zero_words[] = {"none", "1", "2", "3", "fsdp", NULL};
 static const char *const recipes[] = {"tensorwise", "rowwise", NULL};
 static const char *const splits[] = {"embedding", "loss", NULL};
@@ -39,6 +41,11 @@ const char *axis_name(enum axis axis)
 const char *schedule_name(enum schedule schedule)
 {
     return schedule_names[schedule];
+}
+
+const char *schedule_whole_name(const char *name)
+{
+    return strcmp(name, "zb") == 0 ? schedule_names[SCHED_ZB_1P] : name;
 }
 
 #define AT(member) offsetof(struct strategy_args, member)
@@ -61,17 +68,21 @@ const struct opts_row strategy_rows[] = {
     DEGREE("pp", pp, "pipeline stages"),
     DEGREE("vpp", vpp, "chunks of each stage (interleaved schedule)"),
     DEGREE("dp", dp, "data-parallel ranks; default: all that are left over"),
-    DEGREE("cp", cp, "context-parallel ranks, keys and values go round a ring"),
+    DEGREE("cp", cp, "context-parallel ranks"),
     DEGREE("ulysses", ulysses, "context-parallel ranks that exchange heads by all-to-all"),
+    TEXT("cp-comm", cp_comm, "HOW",
+         "of cp: keys and values go round a ring, all are gathered before attention (gather), or "
+         "heads are exchanged (ulysses); default: the framework's"),
     DEGREE("ep", ep, "expert-parallel ranks, within dp x cp x tp"),
     DEGREE("etp", etp, "tensor-parallel ranks of an expert"),
     TEXT("zero", zero, "LEVEL", "none, 1, 2, 3 or fsdp; default: the framework's"),
-    DEGREE("fsdp-shards", shards, "ranks of dp that share one copy; default: all"),
+    DEGREE("fsdp-shards", shards,
+           "ranks of dp that share one copy of what fsdp or zero shards; default: all"),
     DEGREE("fsdp-replicas", replicas, "copies of these groups"),
     TEXT("order", order, "AXES", "axes from the innermost on, e.g. dp,tp; usual: tp,cp,dp,pp"),
     TEXT("schedule", schedule, "NAME",
-         "gpipe, 1f1b, interleaved, zb (zero-bubble, memory of 1f1b) or zb-2p; default: 1f1b, "
-         "interleaved with vpp"),
+         "gpipe, 1f1b, interleaved, zb-1p or zb (zero-bubble, memory of 1f1b), zb-2p, dualpipe "
+         "(two copies of the weights) or dualpipev; default: 1f1b, interleaved with vpp"),
     TEXT("split", split, "LIST", "embedding, loss: each counts as a layer in the layout"),
     TEXT("layers", layers, "LIST", "layers of every chunk in model order, e.g. 4,8,8,8"),
     DEGREE("layers-per-chunk", layers_per_chunk, "layers of a chunk, in place of vpp"),
@@ -82,7 +93,7 @@ const struct opts_row strategy_rows[] = {
     DEGREE("global-batch", global_batch,
            "sequences of a step; default: 1 Mi tokens, rounded up to what the GPUs divide"),
     DEGREE("accumulation", accumulation, "micro-batches of a rank in a step, for the global batch"),
-    {"seq", 0, OPTS_SIZE, AT(seq), NULL, "TOKENS",
+    {"seq", 0, OPTS_COUNT, AT(seq), NULL, "TOKENS",
      "tokens of a sequence (8K is 8192); default 8192, or the model's longest if that is shorter",
      NULL, 1, INT64_MAX, false, NULL},
     TEXT("precision", precision, "FORMAT",
@@ -95,6 +106,20 @@ const struct opts_row strategy_rows[] = {
     DEGREE("lora", lora, "train adapters of this rank only"),
     {"qlora", 0, OPTS_FLAG, AT(qlora), NULL, NULL, "with --lora: frozen weights in 4 bits", NULL, 0,
      0, false, NULL},
+    TEXT("moe-imbalance", moe_imbalance, "F",
+         "tokens of the busiest rank's experts over the mean of all; default 1"),
+    TEXT("moe-capacity", moe_capacity, "F",
+         "an expert takes at most F times the mean number of tokens, the rest is dropped"),
+    {"packed", 0, OPTS_COUNT, AT(packed), NULL, "TOKENS",
+     "sequences are packed with documents of this mean length, and attention stays within them",
+     NULL, 1, INT64_MAX, false, NULL},
+    TEXT("offload", offload, "LIST", "optimizer, weights, activations: kept in the host's memory"),
+    TEXT("bucket-size", bucket_size, "SIZE",
+         "gradients are reduced in buckets of this size (feature bucket-bytes), 0: all at once"),
+    TEXT("prefetch", prefetch, "N",
+         "fsdp: layers whose weights are gathered ahead (feature prefetch)"),
+    TEXT("tp-tiles", tp_tiles, "N",
+         "pieces of a product that overlaps its collective (feature tp-tiles); default: tp"),
     TEXT("framework", framework, "NAME", "a row of data/frameworks.json; default megatron"),
     {"feature", 0, OPTS_LIST, AT(features), NULL, "NAME=VALUE,...",
      "changes features of the framework: tp-overlap=on,attention=fa2", NULL, 0, 0, false, NULL},
@@ -296,8 +321,10 @@ static int read_zero(struct strategy *s, const struct strategy_args *args, struc
     if (level < 0) return -1;
     s->fsdp = level == 4;
     s->zero = s->fsdp ? ZERO_3 : (enum zero_level)level;
-    if (args->shards && !s->fsdp)
-        return err_add(err, ERR_USAGE, "--fsdp-shards: %" PRIu64 " shards are for fsdp, zero is %s",
+    if (args->shards && !s->zero)
+        return err_add(err, ERR_USAGE,
+                       "--fsdp-shards: %" PRIu64 " shards are for fsdp and zero1 to zero3, zero is "
+                       "%s",
                        args->shards, text);
     return 0;
 }
@@ -306,23 +333,45 @@ static int read_schedule(struct strategy *s, const char *text, struct err *err)
 {
     s->schedule = s->vpp > 1 ? SCHED_INTERLEAVED : SCHED_1F1B;
     if (!text) return 0;
-    int i = pick("--schedule", text, schedule_names, err);
+    int i = pick("--schedule", schedule_whole_name(text), schedule_names, err);
     if (i < 0) return -1;
     s->schedule = (enum schedule)i;
     return 0;
 }
 
+/* Options that are features by another name. */
+static int read_overlap(struct strategy *s, const struct strategy_args *args, struct err *err)
+{
+    struct framework *f = &s->framework;
+    uint64_t bytes = 0;
+    int result = 0;
+    if (args->bucket_size) {
+        result |= units_read_size("--bucket-size", args->bucket_size, &bytes, err);
+        f->bucket_bytes = (double)bytes;
+        if (bytes == 0) f->bucket_params = f->bucket_params_per_rank = 0;
+    }
+    if (args->prefetch) {
+        result |= units_read_uint("--prefetch", args->prefetch, 0, 1 << 20, &f->prefetch, err);
+        f->prefetch_params = 0;
+    }
+    if (args->tp_tiles)
+        result |= units_read_uint("--tp-tiles", args->tp_tiles, 1, 1 << 10, &f->tp_tiles, err);
+    return result;
+}
+
+const char *const strategy_usual_framework = "megatron";
+
 static int read_framework(struct strategy *s, const struct strategy_args *args,
                           const struct framework_table *frameworks, struct err *err)
 {
-    const char *name = args->framework ? args->framework : "megatron";
+    const char *name = args->framework ? args->framework : strategy_usual_framework;
     const struct framework *row = framework_find(frameworks, name, err);
     if (!row) return -1;
     s->framework = *row;
     int result = 0;
     for (size_t i = 0; i < args->features.count; i++)
         result |= framework_feature(&s->framework, args->features.items[i], err);
-    return result;
+    return result | read_overlap(s, args, err);
 }
 
 /* ---- what follows ---- */
@@ -330,6 +379,57 @@ static int read_framework(struct strategy *s, const struct strategy_args *args,
 static uint64_t or_one(uint64_t value)
 {
     return value ? value : 1;
+}
+
+/* "ring", "gather" or "ulysses", which the words and options may say too. */
+static int set_cp(struct strategy *s, const struct strategy_args *args, struct err *err)
+{
+    s->ulysses = args->ulysses > 1;
+    s->cp = or_one(s->ulysses ? args->ulysses : args->cp);
+    if (!args->cp_comm) return 0;
+    int how = pick("--cp-comm", args->cp_comm, cp_words, err);
+    if (how < 0) return -1;
+    if (how == 2) {
+        s->ulysses = s->cp > 1;
+        return 0;
+    }
+    s->framework.cp = (enum cp_exchange)how;
+    if (!s->ulysses) return 0;
+    return err_add(err, ERR_USAGE,
+                   "--cp-comm %s and ulysses %" PRIu64 " contradict each other; give cp %" PRIu64
+                   " in place of ulysses, or leave "
+                   "--cp-comm out",
+                   args->cp_comm, s->cp, s->cp);
+}
+
+static int read_share(const char *option, const char *text, double least, bool above, double *value,
+                      struct err *err)
+{
+    if (!text) return 0;
+    if (units_read_double(option, text, value, err)) return -1;
+    if (*value <= 1e6 && (above ? *value > least : *value >= least)) return 0;
+    return err_add(err, ERR_USAGE, "%s is %g, it must be %s %g and at most 1e6", option, *value,
+                   above ? "above" : "at least", least);
+}
+
+static int read_load(struct strategy *s, const struct strategy_args *args, struct err *err)
+{
+    unsigned seen[3] = {0};
+    int result = args->offload ? read_names("--offload", args->offload, offloads, seen, err) : 0;
+    for (unsigned i = 0; i < 3; i++)
+        if (seen[i]) s->offload |= 1u << i;
+    s->moe_imbalance = 1;
+    s->packed = args->packed;
+    result |= read_share("--moe-imbalance", args->moe_imbalance, 1, false, &s->moe_imbalance, err);
+    result |= read_share("--moe-capacity", args->moe_capacity, 0, true, &s->moe_capacity, err);
+    return result;
+}
+
+/* Whether shards and replicas say how many data-parallel ranks there are: "fsdp8x16" does, the
+ * shards of ZeRO are a part of those that are left over. */
+static bool of_fsdp(const struct strategy_args *args)
+{
+    return !args->zero || strcmp(args->zero, "fsdp") == 0;
 }
 
 static int set_degrees(struct strategy *s, const struct strategy_args *args,
@@ -341,15 +441,15 @@ static int set_degrees(struct strategy *s, const struct strategy_args *args,
                          "--cp %" PRIu64 " and --ulysses %" PRIu64
                          " are two ways to cut a sequence; give one of the two",
                          args->cp, args->ulysses);
-    if (args->shards && args->dp && args->dp != args->shards * or_one(args->replicas))
+    bool product = args->shards && (args->replicas || of_fsdp(args));
+    if (product && args->dp && args->dp != args->shards * or_one(args->replicas))
         result = err_add(
             err, ERR_USAGE,
-            "--dp: %" PRIu64 " is not fsdp's %" PRIu64 " shards x %" PRIu64 " replicas = %" PRIu64,
+            "--dp: %" PRIu64 " is not %" PRIu64 " shards x %" PRIu64 " replicas = %" PRIu64,
             args->dp, args->shards, or_one(args->replicas), args->shards * or_one(args->replicas));
     s->tp = or_one(args->tp);
     s->pp = or_one(args->pp);
-    s->ulysses = args->ulysses > 1;
-    s->cp = or_one(s->ulysses ? args->ulysses : args->cp);
+    result |= set_cp(s, args, err);
     s->ep = or_one(args->ep);
     s->etp = or_one(args->etp);
     s->layers_per_chunk = args->layers_per_chunk;
@@ -357,7 +457,7 @@ static int set_degrees(struct strategy *s, const struct strategy_args *args,
     if (args->layers_per_chunk && !args->vpp)
         s->vpp = or_one(model->layers / s->pp / args->layers_per_chunk);
     s->sp_asked = args->sp;
-    s->sp = args->sp && s->tp > 1;
+    s->sp = (args->sp || s->framework.tp_with_sp) && s->tp > 1;
     return result;
 }
 
@@ -372,7 +472,8 @@ static void set_data_parallel(struct strategy *s, const struct strategy_args *ar
 {
     uint64_t model_parallel = times(times(s->tp, s->pp), s->cp);
     s->gpus = gpus;
-    s->dp = args->dp ? args->dp : args->shards * or_one(args->replicas);
+    bool product = args->shards && (args->replicas || of_fsdp(args));
+    s->dp = args->dp ? args->dp : product ? args->shards * or_one(args->replicas) : 0;
     s->dp_given = s->dp != 0;
     if (!s->dp) s->dp = or_one(gpus / model_parallel);
     s->edp = or_one(gpus / times(times(s->etp, s->ep), s->pp));
@@ -502,8 +603,10 @@ static char *canonical(const struct strategy *s)
     char *fsdp = s->fsdp && shards < s->dp
                      ? mem_printf("fsdp%" PRIu64 "x%" PRIu64, shards, s->dp / shards)
                      : mem_printf("fsdp%" PRIu64, shards);
-    char *zero = s->zero == s->framework.zero && !s->zero ? mem_strdup("")
-                                                          : mem_printf("zero%u", (unsigned)s->zero);
+    char *part = s->zero && shards < s->dp ? mem_printf("shards%" PRIu64, shards) : mem_strdup("");
+    char *zero = s->zero == s->framework.zero && !s->zero
+                     ? mem_strdup("")
+                     : mem_printf("zero%u%s", (unsigned)s->zero, part);
     char *text = mem_printf("%s%s%s", word, s->fsdp ? fsdp : zero, s->sp ? "sp" : "");
     if (*text == '\0') {
         free(text);
@@ -513,6 +616,7 @@ static char *canonical(const struct strategy *s)
     free(word);
     free(fsdp);
     free(zero);
+    free(part);
     return text;
 }
 
@@ -531,6 +635,10 @@ int strategy_make(struct strategy *strategy, const struct strategy_args *args,
     result |= read_recompute(s, all.recompute, err) | read_order(s, all.order, err);
     result |= read_zero(s, &all, err) | read_schedule(s, all.schedule, err);
     result |= set_batch(s, &all, model, err) | set_layout(s, &all, model, err);
+    result |= read_load(s, &all, err);
+    s->asked = (all.prefetch ? ASKED_PREFETCH : 0u) | (all.cp_comm ? ASKED_CP_COMM : 0u) |
+               (all.tp_tiles ? ASKED_TP_TILES : 0u) | (all.bucket_size ? ASKED_BUCKET : 0u) |
+               (all.schedule ? ASKED_SCHEDULE : 0u);
     s->lora = all.lora;
     s->qlora = all.qlora;
     if (result) {

@@ -18,7 +18,17 @@
 /* Axes of the rank grid. */
 enum axis { AXIS_TP, AXIS_CP, AXIS_DP, AXIS_PP, NAXES };
 
-enum schedule { SCHED_GPIPE, SCHED_1F1B, SCHED_INTERLEAVED, SCHED_ZB_1P, SCHED_ZB_2P, NSCHEDULES };
+/* In the order of enum pipeline_id (train/pipeline.h). */
+enum schedule {
+    SCHED_GPIPE,
+    SCHED_1F1B,
+    SCHED_INTERLEAVED,
+    SCHED_ZB_1P,
+    SCHED_ZB_2P,
+    SCHED_DUALPIPE,
+    SCHED_DUALPIPEV,
+    NSCHEDULES
+};
 
 /* Number formats of --precision: names, what the linears run in, and the peak they need. */
 struct precision_row {
@@ -53,6 +63,9 @@ struct strategy_args {
     uint64_t layers_per_chunk, first_layers, last_layers;
     const char *framework;
     struct opts_list features;
+    const char *cp_comm, *bucket_size, *prefetch, *tp_tiles; /* features by another name */
+    const char *moe_imbalance, *moe_capacity, *offload;
+    uint64_t packed;
 };
 extern const struct opts_row strategy_rows[]; /* offsets are those of struct strategy_args */
 
@@ -63,6 +76,15 @@ struct layout_args {
     uint64_t first, last; /* layers of the first and last stage; 0: as the others */
 };
 
+/* Options given that not every job has a use for. */
+enum {
+    ASKED_PREFETCH = 1,
+    ASKED_CP_COMM = 2,
+    ASKED_TP_TILES = 4,
+    ASKED_BUCKET = 8,
+    ASKED_SCHEDULE = 16
+};
+
 /* A strategy on a cluster: everything has its value, legal or not. Plain data; strategy_release
  * frees. */
 struct strategy {
@@ -71,7 +93,7 @@ struct strategy {
     uint64_t tp, pp, dp, cp, ep, etp, vpp;
     bool dp_given;
     uint64_t edp;         /* copies of each expert: gpus / (etp ep pp), at least 1 */
-    bool sp, sp_asked;    /* sp is off with tp 1, asked for or not */
+    bool sp, sp_asked;    /* sp is off with tp 1, asked for or not; on if the framework says so */
     bool ulysses;         /* cp exchanges heads instead of keys and values */
     enum zero_level zero; /* ZERO_3 also for fsdp */
     bool fsdp;
@@ -90,7 +112,12 @@ struct strategy {
     enum schedule schedule;
     uint64_t lora; /* rank, 0: all weights train */
     bool qlora;
+    double moe_imbalance;       /* tokens of the busiest rank's experts over the mean, >= 1 */
+    double moe_capacity;        /* most tokens of an expert over the mean, 0: none are dropped */
+    uint64_t packed;            /* mean tokens of a document in a packed sequence, 0: not packed */
+    unsigned offload;           /* OFFLOAD_... */
     struct framework framework; /* the row with --feature applied */
+    unsigned asked;             /* ASKED_... */
 
     struct layout_args layout_args;
     uint64_t layers_per_chunk; /* 0: not given */
@@ -98,6 +125,9 @@ struct strategy {
     uint64_t *layout; /* layers of (chunk, stage): layout[chunk * pp + stage] */
     size_t nlayout;   /* pp x vpp, or as many as --layers holds */
 };
+
+/* The framework where none is named. */
+extern const char *const strategy_usual_framework;
 
 /* Reads a strategy word into `args` (only the fields it names). Words may follow each other
  * directly or with - _ + . between: "tp2pp4", "fsdp8x16", "tp8-dp4@order=dp,tp". Every fault is one
@@ -141,3 +171,6 @@ uint64_t strategy_degree(const struct strategy *strategy, enum axis axis);
 
 const char *axis_name(enum axis axis);
 const char *schedule_name(enum schedule schedule);
+
+/* The name that a short form stands for ("zb-1p" for "zb"); other texts as they are. */
+const char *schedule_whole_name(const char *name);

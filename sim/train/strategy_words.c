@@ -27,6 +27,7 @@ static const struct word {
     {"ulysses", DEGREE, offsetof(struct strategy_args, ulysses)},
     {"fsdp", SHARDS, offsetof(struct strategy_args, shards)},
     {"zero", LEVEL, offsetof(struct strategy_args, zero)},
+    {"shards", DEGREE, offsetof(struct strategy_args, shards)},
     {"vpp", DEGREE, offsetof(struct strategy_args, vpp)},
     {"etp", DEGREE, offsetof(struct strategy_args, etp)},
     {"tp", DEGREE, offsetof(struct strategy_args, tp)},
@@ -39,7 +40,7 @@ static const struct word {
 
 static const char word_list[] =
     "tpN, ppN, dpN, cpN, ulyssesN, epN, etpN, vppN, sp, fsdp, fsdpN, fsdpNxM, zero0 to zero3, "
-    "@order=axis,...";
+    "shardsN, @order=axis,...";
 
 static size_t digits(const char *text)
 {

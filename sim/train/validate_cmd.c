@@ -21,6 +21,7 @@
 
 struct request {
     const char *rows, *bands, *require, *constants, *json, *csv;
+    unsigned engine; /* enum engine */
     bool overwrite, list_words;
     double require_median, require_p90;
 };
@@ -34,6 +35,9 @@ static const struct opts_row options[] = {
     ROW("rows", OPTS_STRING, rows, "FILE",
         "one line per row: bucket, reason, predicted, measured, error, memory, assumptions",
         .section = "Scores"),
+    ROW("step", OPTS_CHOICE, engine, "ENGINE",
+        "what predicts: event beside closed, or closed (formulas, the yardstick) alone",
+        .value = "event", .choices = engine_names),
     ROW("bands", OPTS_STRING, bands, "FILE",
         "write the error bands that predictions print (shipped as data/bands.csv)"),
     ROW("require", OPTS_STRING, require, "median=M,p90=P",
@@ -108,6 +112,34 @@ static bool from_flops(const struct row *row, const void *arg)
     return complete_y(row, arg) && (row->buckets & BUCKET_FROM_FLOPS);
 }
 
+static bool few_micro(const struct row *row, const void *arg)
+{
+    const struct job *job = &row->job;
+    return complete_y(row, arg) && job->pp > 1 && job_microbatches(job) * job->vpp < 16 * job->pp;
+}
+
+static bool fsdp_nodes(const struct row *row, const void *arg)
+{
+    const struct job *job = &row->job;
+    return complete_y(row, arg) && job->shard >= SHARD_GRAD_OP && job->ngpus > job->gpus_per_node;
+}
+
+static bool much_dp(const struct row *row, const void *arg)
+{
+    const struct job *job = &row->job;
+    return complete_y(row, arg) && job->shard < SHARD_GRAD_OP && job->dp * job->cp >= 64;
+}
+
+static bool tensor(const struct row *row, const void *arg)
+{
+    return complete_y(row, arg) && row->job.tp > 1;
+}
+
+static bool context(const struct row *row, const void *arg)
+{
+    return complete_y(row, arg) && row->job.cp > 1;
+}
+
 static bool of_framework(const struct row *row, const void *arg)
 {
     return row->complete != COMPLETE_NO && !is_vtrain(row) && strcmp(row->framework, arg) == 0;
@@ -129,6 +161,11 @@ static const struct group {
     {"complete but for assumed inputs", assumed, true, 5, 16, 0, 0},
     {"vtrain, several nodes", vtrain_many, true, 0, 0, 0, 12},
     {"vtrain, one node", vtrain_one, true, 0, 0, 0, 20},
+    {"pipelines, m v / p < 16 (part of all complete)", few_micro, true, 0, 0, 0, 0},
+    {"FSDP over several nodes (part of all complete)", fsdp_nodes, true, 0, 0, 0, 0},
+    {"64 or more dp, no FSDP (part of all complete)", much_dp, true, 0, 0, 0, 0},
+    {"tensor parallel (part of all complete)", tensor, true, 0, 0, 0, 0},
+    {"context parallel (part of all complete)", context, true, 0, 0, 0, 0},
     {"network not stated (part of all complete)", net_unstated, true, 0, 0, 0, 0},
     {"time derived from FLOP/s (part of all complete)", from_flops, true, 0, 0, 0, 0},
 };
@@ -136,22 +173,48 @@ static const struct group {
 /* ---- output ---- */
 
 static const struct out_column columns[] = {
-    {"bucket", NULL, -48, 0, OUT_TEXT, NULL, NULL}, {"rows", NULL, 6, 0, OUT_UINT, NULL, NULL},
-    {"median", "%", 7, 1, OUT_DOUBLE, NULL, NULL},  {"p90", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
-    {"worst", "%", 7, 0, OUT_DOUBLE, NULL, NULL},   {"bias", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
-    {"mean", "%", 7, 1, OUT_DOUBLE, NULL, NULL},    {"bar", NULL, -28, 0, OUT_TEXT, NULL, NULL},
+    {"bucket", NULL, -48, 0, OUT_TEXT, NULL, NULL},
+    {"rows", NULL, 6, 0, OUT_UINT, NULL, NULL},
+    {"median", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+    {"p90", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+    {"worst", "%", 7, 0, OUT_DOUBLE, NULL, NULL},
+    {"bias", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+    {"mean", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+    {"bar", NULL, -28, 0, OUT_TEXT, NULL, NULL},
+    {"closed_median", "%", 7, 1, OUT_DOUBLE, NULL, NULL}, /* from here on with events alone */
+    {"closed_p90", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+    {"closed_bias", "%", 7, 1, OUT_DOUBLE, NULL, NULL},
+};
+enum { BESIDE = 3 }; /* columns of the closed form beside the events */
+
+/* The rows as the engine asked for predicts them, and, beside events, as the closed form does. */
+struct scored {
+    const struct rows *rows;
+    const struct prediction *p;
+    const struct prediction *closed; /* NULL: `p` is the closed form's */
 };
 
-static void print_score(struct out *out, const char *name, struct score s, const char *bar)
+static void print_score(struct out *out, const char *name, struct score s, struct score closed,
+                        const char *bar)
 {
-    struct out_cell cells[] = {out_text(name),     out_uint(s.n),       out_double(s.median),
-                               out_double(s.p90),  out_double(s.worst), out_double(s.bias),
-                               out_double(s.mean), out_text(bar)};
-    if (!s.n) {
-        for (int i = 2; i < 7; i++)
-            cells[i] = (struct out_cell){0};
-    }
+    struct out_cell cells[] = {
+        out_text(name),         out_uint(s.n),          out_double(s.median),
+        out_double(s.p90),      out_double(s.worst),    out_double(s.bias),
+        out_double(s.mean),     out_text(bar),          out_double(closed.median),
+        out_double(closed.p90), out_double(closed.bias)};
+    for (int i = 2; i < 7 && !s.n; i++)
+        cells[i] = (struct out_cell){0};
+    for (int i = 8; i < 8 + BESIDE && !closed.n; i++)
+        cells[i] = (struct out_cell){0};
     out_row(out, cells);
+}
+
+/* The closed form's score of a group; empty where it is not beside. */
+static struct score beside(const struct scored *all, score_member member, const void *arg,
+                           bool merge)
+{
+    return all->closed ? score_group(all->rows, all->closed, member, arg, merge)
+                       : (struct score){0};
 }
 
 /* "4 / 13 met", "mean 12 missed", "" where there is no bar. */
@@ -168,22 +231,23 @@ static char *bar_text(const struct group *g, struct score s)
     return mem_printf("%g / %g: %s", g->median, g->p90, word);
 }
 
-static void print_families(struct out *out, const struct rows *rows, const struct prediction *p)
+static void print_families(struct out *out, const struct scored *all)
 {
+    const struct rows *rows = all->rows;
     for (size_t i = 0; i < rows->nrows; i++) {
         const char *name = rows->rows[i].framework;
         bool seen = false;
         for (size_t j = 0; j < i && !seen; j++)
             seen = strcmp(rows->rows[j].framework, name) == 0;
         if (seen) continue;
-        struct score s = score_group(rows, p, of_framework, name, true);
+        struct score s = score_group(rows, all->p, of_framework, name, true);
         char *title = mem_printf("framework: %s", name);
-        if (s.n) print_score(out, title, s, "-");
+        if (s.n) print_score(out, title, s, beside(all, of_framework, name, true), "-");
         free(title);
     }
 }
 
-static void print_memory(struct out *out, const struct rows *rows, const struct prediction *p)
+static void print_memory(struct out *out, const struct scored *all)
 {
     static const struct {
         const char *name;
@@ -209,9 +273,9 @@ static void print_memory(struct out *out, const struct rows *rows, const struct 
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct score s =
-            score_memory(rows, p, kinds[i].measures, kinds[i].params, kinds[i].without);
+            score_memory(all->rows, all->p, kinds[i].measures, kinds[i].params, kinds[i].without);
         char *bar = bar_text(&kinds[i].bar, s);
-        print_score(out, kinds[i].name, s, bar);
+        print_score(out, kinds[i].name, s, (struct score){0}, bar);
         free(bar);
     }
 }
@@ -304,6 +368,8 @@ static const struct out_column row_columns[] = {
     {"network", "GB/s", 9, 3, OUT_DOUBLE, 0, 0},
     {"domain", NULL, 6, 0, OUT_UINT, 0, 0},
     {"assumed", NULL, -40, 0, OUT_TEXT, 0, 0},
+    {"closed_predicted", "s", 12, 6, OUT_DOUBLE, 0, 0},
+    {"parts", "s", -80, 0, OUT_TEXT, 0, 0},
 };
 
 /* What the job does, as the prediction sees it. Freed by the caller. */
@@ -321,12 +387,28 @@ static char *features_of(const struct job *job)
         topo_fabric_name(job->fabric));
 }
 
-static void write_row(struct out *out, const struct row *row, const struct prediction *p)
+/* "gemm=1.2 attention=0.3 ..": where the time of the slowest stage goes. Freed by the caller. */
+static char *parts_of(const struct step *step)
 {
+    char *all = mem_strdup("");
+    for (int k = 0; k < NPARTS; k++) {
+        if (!(step->part_s[k] > 0)) continue;
+        char *more = mem_printf("%s%s%s=%.4g", all, *all ? " " : "",
+                                step_part_key((enum step_part)k), step->part_s[k]);
+        free(all);
+        all = more;
+    }
+    return all;
+}
+
+static void write_row(struct out *out, const struct scored *all, size_t i)
+{
+    const struct row *row = &all->rows->rows[i];
+    const struct prediction *p = &all->p[i];
     static const char *const measures[] = {"",           "allocated", "reserved",
                                            "nvidia-smi", "oom",       "other"};
     char *reason = reason_of(row), *bucket = rows_bucket_names(row->buckets);
-    char *features = features_of(&row->job);
+    char *features = features_of(&row->job), *parts = parts_of(&p->step);
     const char *slash = strrchr(row->file, '/');
     bool job = !row->reason;
     struct out_cell none = {0};
@@ -348,20 +430,22 @@ static void write_row(struct out *out, const struct row *row, const struct predi
         job ? out_double(row->job.nic_Bps / 1e9) : none,
         job ? out_uint(row->job.domain) : none,
         out_text(row->assumed ? row->assumed : ""),
+        job && all->closed ? out_double(all->closed[i].time_s) : none,
+        out_text(parts),
     };
     out_row(out, cells);
     free(reason);
     free(bucket);
     free(features);
+    free(parts);
 }
 
-static int write_rows(const struct request *q, const struct rows *rows, const struct prediction *p,
-                      struct err *err)
+static int write_rows(const struct request *q, const struct scored *all, struct err *err)
 {
     struct out *out = out_new(row_columns, sizeof row_columns / sizeof *row_columns);
     int bad = out_add(out, OUT_FORMAT_CSV, q->rows, q->overwrite, err);
-    for (size_t i = 0; i < rows->nrows && !bad; i++) {
-        write_row(out, &rows->rows[i], &p[i]);
+    for (size_t i = 0; i < all->rows->nrows && !bad; i++) {
+        write_row(out, all, i);
     }
     return out_close(out, err) ? -1 : bad;
 }
@@ -460,38 +544,76 @@ static int read_require(struct request *q, struct err *err)
     return bad;
 }
 
-static int report(const struct request *q, const struct rows *rows, const struct const_table *table,
-                  struct err *err)
+/* All groups; --require is of the first. */
+static void print_groups(const struct request *q, const struct scored *all, struct out *out,
+                         struct err *err)
 {
-    struct prediction *p = score_predict(rows, &table->values);
-    struct out *out = out_new(columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        const struct group *g = &groups[i];
+        struct score s = score_group(all->rows, all->p, g->member, NULL, g->merge);
+        char *bar = bar_text(g, s);
+        print_score(out, g->name, s, beside(all, g->member, NULL, g->merge), bar);
+        free(bar);
+        if (i == 0 && q->require && !s.n) {
+            err_add(err, ERR_FAILED, "--require: no complete row could be scored");
+        } else if (i == 0 && (!(s.median <= q->require_median) || !(s.p90 <= q->require_p90))) {
+            err_add(err, ERR_FAILED,
+                    "--require: all complete rows have median %.2f %% and p90 %.2f %%", s.median,
+                    s.p90);
+        }
+    }
+}
+
+static int report(const struct request *q, const struct scored *all,
+                  const struct const_table *table, struct err *err)
+{
+    size_t ncolumns = sizeof columns / sizeof *columns - (all->closed ? 0 : BESIDE);
+    struct out *out = out_new(columns, ncolumns);
     int bad = out_add_asked(out, q->json, q->csv, q->overwrite, err);
     if (!bad) {
         out_note(out, "error = predicted / measured - 1 of the step time; repeats of identical "
                       "inputs count once, with their median");
-        print_facts(out, rows, p, table, q->list_words);
-        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-            struct score s = score_group(rows, p, groups[i].member, NULL, groups[i].merge);
-            char *bar = bar_text(&groups[i], s);
-            print_score(out, groups[i].name, s, bar);
-            free(bar);
-            if (i == 0 && q->require && !s.n) {
-                err_add(err, ERR_FAILED, "--require: no complete row could be scored");
-            } else if (i == 0 && (!(s.median <= q->require_median) || !(s.p90 <= q->require_p90))) {
-                err_add(err, ERR_FAILED,
-                        "--require: all complete rows have median %.2f %% and p90 "
-                        "%.2f %%",
-                        s.median, s.p90);
-            }
-        }
-        print_memory(out, rows, p);
-        print_families(out, rows, p);
+        out_note(out, "%s",
+                 all->closed ? "predicted by events, as the bare command does (--step event); "
+                               "closed_: beside it by formulas (--step closed)"
+                             : "predicted by formulas (--step closed), which the bare command "
+                               "takes only if told");
+        print_facts(out, all->rows, all->p, table, q->list_words);
+        print_groups(q, all, out, err);
+        print_memory(out, all);
+        print_families(out, all);
     }
     if (out_close(out, err)) bad = -1;
-    if (!bad && q->rows) bad = write_rows(q, rows, p, err);
-    if (!bad && q->bands) bad = write_bands(q, rows, p, err);
-    free(p);
+    if (!bad && q->rows) bad = write_rows(q, all, err);
+    if (!bad && q->bands) bad = write_bands(q, all->rows, all->p, err);
     return bad || err->count ? -1 : 0;
+}
+
+/* Predictions of an engine with its constants, --constants being those of the engine asked for. */
+static struct prediction *predict(const struct request *q, enum engine engine,
+                                  const struct rows *rows, struct const_table *table,
+                                  struct err *err)
+{
+    if (const_read(table, engine, engine == q->engine ? q->constants : NULL, err)) return NULL;
+    struct runner *runner = score_runner(rows, engine, err);
+    struct prediction *p = runner ? score_predict(rows, runner, &table->values, err) : NULL;
+    runner_free(runner);
+    return p;
+}
+
+static int predict_and_report(const struct request *q, const struct rows *rows, struct err *err)
+{
+    struct const_table table = {0}, yardstick = {0};
+    struct prediction *p = predict(q, (enum engine)q->engine, rows, &table, err);
+    struct prediction *closed =
+        p && q->engine == ENGINE_EVENT ? predict(q, ENGINE_CLOSED, rows, &yardstick, err) : NULL;
+    struct scored all = {rows, p, closed};
+    int bad = err->count ? -1 : report(q, &all, &table, err);
+    const_release(&table);
+    const_release(&yardstick);
+    free(p);
+    free(closed);
+    return bad;
 }
 
 static int read_and_report(struct request *q, const struct opts *opts, struct err *err)
@@ -507,14 +629,11 @@ static int read_and_report(struct request *q, const struct opts *opts, struct er
     for (size_t i = 0; i < npaths; i++)
         paths[i] = mem_strdup(opts->positionals[i + 1]);
     if (!npaths && shipped) paths[npaths++] = mem_strdup(shipped);
-    struct const_table table = {0};
     struct rows rows = {0};
-    int bad = const_read(&table, q->constants, err);
-    if (!bad) bad = rows_read(&rows, paths, npaths, err);
+    int bad = rows_read(&rows, paths, npaths, err);
     if (!bad) bad = score_any(&rows, q->require == NULL, err);
-    if (!bad) bad = report(q, &rows, &table, err);
+    if (!bad) bad = predict_and_report(q, &rows, err);
     rows_release(&rows);
-    const_release(&table);
     for (size_t i = 0; i < npaths; i++)
         free(paths[i]);
     free(paths);
