@@ -232,14 +232,22 @@ int units_read_double(const char *option, const char *text, double *value, struc
     return 0;
 }
 
-int units_read_share(const char *option, const char *text, double *share, struct err *err)
+/* A number or percentage, whatever its size. */
+static int read_part(const char *option, const char *text, double *part, struct err *err)
 {
     struct number n;
     const char *why = read_number(text, &n);
     if (why) return refuse(option, text, why, FRACTIONS, err);
     bool percent = strcmp(n.unit, "%") == 0;
     if (*n.unit && !percent) return refuse(option, text, "has an unknown unit", FRACTIONS, err);
-    double value = (double)n.digits / (double)POW10[n.scale] / (percent ? 100 : 1);
+    *part = (double)n.digits / (double)POW10[n.scale] / (percent ? 100 : 1);
+    return 0;
+}
+
+int units_read_share(const char *option, const char *text, double *share, struct err *err)
+{
+    double value = 0;
+    if (read_part(option, text, &value, err)) return -1;
     if (!(value <= 1)) return refuse(option, text, "is not in 0..1 (100 %)", FRACTIONS, err);
     *share = value;
     return 0;
@@ -248,7 +256,7 @@ int units_read_share(const char *option, const char *text, double *share, struct
 int units_read_fraction(const char *option, const char *text, double *fraction, struct err *err)
 {
     double value = 0;
-    if (units_read_share(option, text, &value, err)) return -1;
+    if (read_part(option, text, &value, err)) return -1;
     if (!(value > 0 && value < 1))
         return refuse(option, text, "is not between 0 and 1 (100 %)", FRACTIONS, err);
     *fraction = value;
