@@ -454,8 +454,8 @@ Test(event, a_host_runs_ahead_of_gathers)
     static const char *const lines[] = {
         "--topo dgx-h100x2 --model llama3.2-1b --strategy cp4zero3 --seq 2K --global-batch 4",
         "--topo dgx-h100x2 --model mixtral-8x7b --strategy zero3 --seq 1K --global-batch 32",
-        "--topo dgx-h100x2 --model llama3.2-1b --strategy zero1 --seq 1K --framework nanotron "
-        "--global-batch 16",
+        ("--topo dgx-h100x2 --model llama3.2-1b --strategy zero1 --seq 1K --framework nanotron "
+         "--global-batch 16"),
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct made m;

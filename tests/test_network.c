@@ -35,8 +35,9 @@ TestSuite(network, .init = setup, .fini = teardown);
 
 /* Line rates themselves; latencies that tell the kinds apart. */
 static const struct net_rate line[NNET_KINDS] = {
-    [NET_PORT] = {1, 1},   [NET_NVLINK] = {1, 2}, [NET_XGMI] = {1, 3}, [NET_PCIE] = {1, 4},
-    [NET_SOCKET] = {1, 5}, [NET_MEMORY] = {1, 6}, [NET_NIC] = {1, 7},  [NET_FABRIC] = {1, 8},
+    [NET_PORT] = {1, 1, 0}, [NET_NVLINK] = {1, 2, 0}, [NET_XGMI] = {1, 3, 0},
+    [NET_PCIE] = {1, 4, 0}, [NET_SOCKET] = {1, 5, 0}, [NET_MEMORY] = {1, 6, 0},
+    [NET_NIC] = {1, 7, 0},  [NET_FABRIC] = {1, 8, 0},
 };
 
 static bool holds(const char *text, const char *says)

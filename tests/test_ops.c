@@ -573,15 +573,16 @@ static void pieces_are_issued_together(const struct made *m)
 {
     struct made cut = *m;
     cut.job.tp = 8, cut.job.sp = true;
-    for (int kind = LAYER_DENSE; kind <= LAYER_MOE; kind++) {
-        for (int pass = 0; pass < NPASSES; pass++) {
+    for (int k = LAYER_DENSE; k <= LAYER_MOE; k++) {
+        for (int p = 0; p < NPASSES; p++) {
+            enum layer_kind kind = (enum layer_kind)k;
+            enum pass pass = (enum pass)p;
             cut.job.tp_overlap = cut.job.ep_overlap = false;
             uint32_t whole = sums_of(&cut, kind, pass, 0).kernels, last = 0;
             cut.job.tp_overlap = true;
             for (cut.job.tp_tiles = 0; cut.job.tp_tiles < 32; cut.job.tp_tiles += 4) {
                 uint32_t now = sums_of(&cut, kind, pass, 0).kernels;
-                cr_assert(now >= whole && now <= whole + 3, "%d %d: %u, %u", kind, pass, now,
-                          whole);
+                cr_assert(now >= whole && now <= whole + 3, "%d %d: %u, %u", k, p, now, whole);
                 cr_assert(cut.job.tp_tiles < 16 || now == last); /* at 8 around the ring */
                 last = now;
             }

@@ -33,8 +33,9 @@ static void teardown(void)
 TestSuite(structures, .init = setup, .fini = teardown);
 
 static const struct net_rate line[NNET_KINDS] = {
-    [NET_PORT] = {1, 0},   [NET_NVLINK] = {1, 0}, [NET_XGMI] = {1, 0}, [NET_PCIE] = {1, 0},
-    [NET_SOCKET] = {1, 0}, [NET_MEMORY] = {1, 0}, [NET_NIC] = {1, 0},  [NET_FABRIC] = {1, 0},
+    [NET_PORT] = {1, 0, 0}, [NET_NVLINK] = {1, 0, 0}, [NET_XGMI] = {1, 0, 0},
+    [NET_PCIE] = {1, 0, 0}, [NET_SOCKET] = {1, 0, 0}, [NET_MEMORY] = {1, 0, 0},
+    [NET_NIC] = {1, 0, 0},  [NET_FABRIC] = {1, 0, 0},
 };
 
 static void read_topo(struct topo *topo, const char *name)
