@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/planned.h"
 #include "train/chunk.h"
 #include "train/plan.h"
 
@@ -23,20 +24,8 @@ struct made {
 
 static void make(struct made *m, const char *line)
 {
-    static const struct opts_row none[] = {{0}};
-    struct plan_args args = {0};
-    struct opts opts;
     struct err err = ERR_INIT;
-    struct opts_row *rows = plan_options(0, none);
-    char *text = mem_strdup(line), *save = NULL, *argv[64] = {"x"};
-    int argc = 1;
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        cr_assert(argc < 64);
-        argv[argc++] = w;
-    }
-    cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s", err.text);
-    cr_assert_eq(tables_read(&m->tables, ENGINE_EVENT, NULL, &err), 0, "%s", err.text);
-    cr_assert_eq(plan_make(&m->plan, &m->tables, &args, &err), 0, "%s: %s", line, err.text);
+    planned(&m->tables, &m->plan, ENGINE_EVENT, line);
     m->job = m->plan.job;
     m->c = m->tables.constants[ENGINE_EVENT].values;
     cr_assert_eq(net_const_read(&m->net, NULL, &err), 0, "%s", err.text);
@@ -44,9 +33,6 @@ static void make(struct made *m, const char *line)
     m->fluids = fluids_new(&m->plan.topo, &m->net.values, &m->args);
     m->chunks = chunks_new();
     chunks_job(m->chunks, &m->job, &m->c, m->fluids);
-    opts_release(&opts);
-    free(rows);
-    free(text);
 }
 
 static void unmake(struct made *m)

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "net/fault.h"
+#include "tests/planned.h"
 #include "train/bucket.h"
 #include "train/event.h"
 #include "train/plan.h"
@@ -29,31 +30,16 @@ struct made {
 
 static void make_with(struct made *m, const char *line, struct lib_args lib)
 {
-    static const struct opts_row none[] = {{0}};
-    struct plan_args args = {0};
-    struct opts opts;
     struct err err = ERR_INIT;
-    struct opts_row *rows = plan_options(0, none);
-    char *text = mem_strdup(line), *save = NULL, *argv[64] = {"x"};
-    int argc = 1;
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        cr_assert(argc < 64);
-        argv[argc++] = w;
-    }
     *m = (struct made){0};
-    cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s", err.text);
-    cr_assert_eq(tables_read(&m->tables, ENGINE_EVENT, NULL, &err), 0, "%s", err.text);
+    planned(&m->tables, &m->plan, ENGINE_EVENT, line);
     cr_assert_eq(net_const_read(&m->net, NULL, &err), 0, "%s", err.text);
-    cr_assert_eq(plan_make(&m->plan, &m->tables, &args, &err), 0, "%s: %s", line, err.text);
     m->job = m->plan.job;
     m->c = m->tables.constants[ENGINE_EVENT].values;
     m->fluids = fluids_new(&m->plan.topo, &m->net.values, &lib);
     m->chunks = chunks_new();
     m->args =
         (struct event_args){.job = &m->job, .c = &m->c, .fluids = m->fluids, .chunks = m->chunks};
-    opts_release(&opts);
-    free(rows);
-    free(text);
 }
 
 static void make(struct made *m, const char *line)

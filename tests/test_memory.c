@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/planned.h"
 #include "train/memory.h"
 #include "train/pipeline.h"
 #include "train/plan.h"
@@ -22,21 +23,7 @@ struct made {
 
 static void make(struct made *m, const char *line)
 {
-    static const struct opts_row none[] = {{0}};
-    struct plan_args args = {0};
-    struct opts opts;
-    struct err err = ERR_INIT;
-    struct opts_row *rows = plan_options(0, none);
-    char *text = mem_strdup(line), *save = NULL, *argv[64] = {"x"};
-    int argc = 1;
-    for (char *w = strtok_r(text, " ", &save); w && argc < 64; w = strtok_r(NULL, " ", &save))
-        argv[argc++] = w;
-    cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s", err.text);
-    cr_assert_eq(tables_read(&m->tables, ENGINE_CLOSED, NULL, &err), 0, "%s", err.text);
-    cr_assert_eq(plan_make(&m->plan, &m->tables, &args, &err), 0, "%s: %s", line, err.text);
-    opts_release(&opts);
-    free(rows);
-    free(text);
+    planned(&m->tables, &m->plan, ENGINE_CLOSED, line);
 }
 
 static struct stage_memory stage_of(const char *line, uint32_t rank)

@@ -11,6 +11,7 @@
 
 #include "base/csv.h"
 #include "base/mem.h"
+#include "tests/planned.h"
 #include "train/cost.h"
 #include "train/limit.h"
 #include "train/memory.h"
@@ -30,25 +31,9 @@ struct made {
 
 static void make(struct made *m, const char *line)
 {
-    static const struct opts_row none[] = {{0}};
-    struct plan_args args = {0};
-    struct opts opts;
-    struct err err = ERR_INIT;
-    struct opts_row *rows = plan_options(0, none);
-    char *text = mem_strdup(line), *save = NULL, *argv[64] = {"x"};
-    int argc = 1;
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        cr_assert(argc < 64);
-        argv[argc++] = w;
-    }
-    cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s", err.text);
-    cr_assert_eq(tables_read(&m->tables, ENGINE_CLOSED, NULL, &err), 0, "%s", err.text);
-    cr_assert_eq(plan_make(&m->plan, &m->tables, &args, &err), 0, "%s: %s", line, err.text);
+    planned(&m->tables, &m->plan, ENGINE_CLOSED, line);
     m->step = step_predict(&m->plan.job, &m->tables.constants[ENGINE_CLOSED].values);
     m->memory = memory_predict(&m->plan.job, &m->tables.constants[ENGINE_CLOSED].values);
-    opts_release(&opts);
-    free(rows);
-    free(text);
 }
 
 static void unmake(struct made *m)

@@ -42,8 +42,7 @@ struct chunks; /* scratch memory and what has been run, for one job after anothe
 struct chunks *chunks_new(void);
 void chunks_free(struct chunks *chunks);
 
-/* Takes a job; what was run for the one before is forgotten. Everything is borrowed. `factor`: of
- * the compute of this rank (a straggler: 1 / .8). */
+/* Takes a job; what was run for the one before is forgotten. Everything is borrowed. */
 void chunks_job(struct chunks *chunks, const struct job *job, const struct constants *c,
                 struct fluids *fluids);
 
@@ -52,9 +51,10 @@ void chunks_job(struct chunks *chunks, const struct job *job, const struct const
 struct full;
 void chunks_full(struct chunks *chunks, struct full *full);
 
-/* The pass, run once per distinct (shape, pass, factor) and kept until chunks_job. Layers that
- * repeat are run until two in a row take the same time, to the picosecond, and counted from there
- * on. NULL with a sentence: a collective has no time. */
+/* The pass, run once per distinct (shape, pass, factor) and kept until chunks_job. `factor`: of the
+ * compute of this rank (a straggler: 1 / .8). Layers that repeat are run until two in a row take
+ * the same time, to the picosecond, and counted from there on. NULL with a sentence: a collective
+ * has no time. */
 const struct chunk_pass *chunks_pass(struct chunks *chunks, const struct chunk_shape *shape,
                                      enum pass pass, double factor, struct err *err);
 

@@ -196,7 +196,9 @@ static bool on_compute(const struct timeline *timeline, uint32_t task)
     return tasks->list[task].lane == tasks->compute_lane[tasks->list[task].rank];
 }
 
-char timeline_letter(const struct timeline *timeline, uint32_t task)
+/* The letter that stands for a task: F, B, W of a pass on a compute lane, # of two passes at once,
+ * else the first of its name, small. */
+static char letter_of(const struct timeline *timeline, uint32_t task)
 {
     static const char passes[NPASSES] = {
         [PASS_F] = 'F', [PASS_B] = 'B', [PASS_W] = 'W', [PASS_BW] = 'B'};
@@ -228,8 +230,7 @@ static void draw_row(const struct timeline *timeline, const struct timeline_row 
         uint32_t from = (uint32_t)(start + 0.5), to = (uint32_t)(end + 0.5);
         to = to < columns ? to : columns;
         if (from < to) {
-            mark(line, from, to, timeline_letter(timeline, s->task),
-                 label_of(timeline, s->task)->micro);
+            mark(line, from, to, letter_of(timeline, s->task), label_of(timeline, s->task)->micro);
         } else {
             uint32_t at = (uint32_t)start < columns ? (uint32_t)start : columns - 1;
             if (line[at] == '.') line[at] = ':';
@@ -253,7 +254,7 @@ static char *legend(const struct timeline *timeline)
         char *words = NULL;
         for (size_t i = 0; i < timeline->nspans; i++) {
             uint32_t task = timeline->spans[i].task;
-            if (timeline_letter(timeline, task) != letter) continue;
+            if (letter_of(timeline, task) != letter) continue;
             const char *name = label_of(timeline, task)->name;
             int length = (int)strcspn(name, " 0123456789");
             for (size_t k = 0; k < sizeof fixed / sizeof *fixed; k++) {

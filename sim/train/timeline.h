@@ -34,10 +34,6 @@ struct timeline {
 struct timeline *timeline_new(const struct event_result *result);
 void timeline_free(struct timeline *timeline); /* NULL is fine */
 
-/* The letter that stands for a task: F, B, W of a pass on a compute lane, # of two passes at once,
- * else the first of its name, small. */
-char timeline_letter(const struct timeline *timeline, uint32_t task);
-
 /* A line of at most `width` (>= 60) characters per row, and a legend, as notes. A task shows its
  * letter, where they fit the digits of its micro-batch, and dashes to its end; a column shows what
  * runs at its middle. */
