@@ -7,8 +7,8 @@
  * one count each where ranks share cores, the data compared bit by bit; and that nobody is through
  * a barrier before the last has come. work: all-reduces for about 20 s, with a place for planted
  * faults. print: each rank writes two lines. error: a call that MPI refuses. early: rank 1 ends
- * before it has opened MPI. Sentences go to stderr; exit status 0, 1 or 2, and 77 when there is no
- * mpiexec, as in the real programs. */
+ * before it has opened MPI. aside: a message meets a rank that waits in a barrier. Sentences go to
+ * stderr; exit status 0, 1 or 2, and 77 when there is no mpiexec, as in the real programs. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +22,14 @@
 #include "base/start.h"
 #include "exec/foreign.h"
 #include "exec/launch.h"
+#include "exec/transport.h"
 #include "kernels/data.h"
 #include "ref/mpi.h"
 
 enum { ALIGN = 128, WORK_COUNT = 1 << 18, WORK_S = 20, LARGE_TRIED = 17, NO_MPIEXEC = 77 };
-enum { LATE_US = 2000 }; /* of one rank, before a barrier */
+enum { LATE_US = 2000 };       /* of one rank, before a barrier */
+enum { LONG_BYTES = 4 << 20 }; /* MPI agrees with the peer before it sends so much */
+enum { EXTENT_BYTES = 16 << 20 };
 
 static double now_s(void)
 {
@@ -297,12 +300,50 @@ static int case_error(struct rank *rk, struct mpi *mpi, struct err *err)
     return 0;
 }
 
+/* What rank 0 sends is only gone when rank 1 has answered, who waits in a barrier. */
+static int case_aside(struct rank *rk, struct mpi *mpi, struct err *err)
+{
+    (void)mpi;
+    const struct transport *transport = transport_find("mpi", err);
+    if (!transport || transport->join(rk, err)) return -1;
+    struct lwire lwire = {.peer = 1 - rk->rank, .send = rk->rank == 0};
+    struct wire_spec spec = {.rank = rk,
+                             .ngroup = 2,
+                             .me = rk->rank,
+                             .wires = &lwire,
+                             .nwires = 1,
+                             .depth = 1,
+                             .slot_bytes = LONG_BYTES};
+    struct wire *wire;
+    void *state;
+    if (transport->open(&spec, &wire, NULL, &state, err)) return -1;
+    rank_barrier(rk);
+    if (lwire.send) {
+        memset(transport->room(wire, LONG_BYTES), 1, LONG_BYTES);
+        transport->post(wire, LONG_BYTES, (struct pull_ref){0});
+        for (struct waiter w = {0}; !transport->idle(state); waiter_pause(&w, rk))
+            transport->poll(state);
+    }
+    rank_barrier(rk);
+    const char *got = NULL;
+    for (struct waiter w = {0}; !lwire.send && !got; waiter_pause(&w, rk)) {
+        transport->poll(state);
+        got = transport->peek(wire, LONG_BYTES, &(struct pull_ref){0});
+    }
+    if (got && got[LONG_BYTES - 1] != 1)
+        return err_add(err, ERR_FAILED, "the message has %d at its end", got[LONG_BYTES - 1]);
+    rank_barrier(rk);
+    transport->close(state);
+    transport->leave(rk);
+    return 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(struct rank *rk, struct mpi *mpi, struct err *err);
 } cases[] = {
     {"check", case_check}, {"work", case_work},   {"print", case_print},
-    {"error", case_error}, {"early", case_print},
+    {"error", case_error}, {"early", case_print}, {"aside", case_aside},
 };
 
 static int rank_main(struct rank *rk, struct err *err)
@@ -333,8 +374,8 @@ static int launch(char **argv, uint32_t nranks, struct err *err)
     if (mpi_find(&setup, argv[5], nranks, err)) return -1;
     struct world *world = world_create(&(struct world_spec){.nranks = nranks,
                                                             .blob_bytes = sizeof(struct job),
-                                                            .extent_bytes = 4096,
-                                                            .resident_bytes = 4096},
+                                                            .extent_bytes = EXTENT_BYTES,
+                                                            .resident_bytes = EXTENT_BYTES},
                                        err);
     int rc = -1;
     if (world) {

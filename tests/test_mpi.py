@@ -117,6 +117,10 @@ class Results(Case):
                                      COUNTS * sum(self.CALLS.values()))
                 self.assertEqual(run.err, "")
 
+    def test_a_rank_in_a_barrier_still_answers(self):
+        run = self.finish(start("aside", 2, timeout=20))
+        self.assertEqual((run.returncode, run.err), (0, ""))
+
     def test_output_arrives(self):
         with tempfile.TemporaryFile("w+") as out:
             out.write("before\n")

@@ -46,6 +46,7 @@ struct mpi_base {
     int (*error_text)(int code, char *text, int *length);
     int (*version_text)(char *text, int *length);
     int (*test)(uintptr_t *request, int *done, void *status);
+    int (*probe)(intptr_t from, intptr_t tag, uintptr_t comm, int *there, void *status);
 };
 
 /* The library as a rank has it open. */

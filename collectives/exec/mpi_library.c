@@ -24,6 +24,7 @@ static const struct mpi_name base_names[] = {
     {"MPI_Error_string", offsetof(struct mpi_base, error_text)},
     {"MPI_Get_library_version", offsetof(struct mpi_base, version_text)},
     {"MPI_Test", offsetof(struct mpi_base, test)},
+    {"MPI_Iprobe", offsetof(struct mpi_base, probe)},
 };
 
 /* Tries PREFIX/lib/NAME, PREFIX/lib64/NAME, then NAME where the loader looks. */
@@ -97,6 +98,18 @@ static int check_version(struct mpi_library *mpi, const char *wanted, struct err
                    mpi->abi->name, wanted, text);
 }
 
+/* While the rank waits elsewhere: MPI need not do anything for peers outside of its calls, so that
+ * a message or an answer that could not go at once, say because the library was still connecting,
+ * goes when it is next called. A look for what the own rank sent would not reach the network. Who
+ * waits for a peer that failed is told so by the launcher. */
+static void drive(struct rank *rk)
+{
+    const struct mpi_library *mpi = rk->mpi;
+    int there = 0;
+    mpi->fn.probe((intptr_t)((rk->rank + 1) % rk->nranks), 0, mpi->world, &there,
+                  mpi->status_ignore);
+}
+
 static int initialise(struct mpi_library *mpi, struct err *err)
 {
     int rank, size, rc = mpi->fn.init(NULL, NULL);
@@ -168,6 +181,7 @@ struct mpi_library *mpi_library_open(struct rank *rk, struct err *err)
     if (mpi->library && !find_base(mpi, err) && !check_version(mpi, version, err) &&
         !initialise(mpi, err)) {
         rk->mpi = mpi;
+        rk->drive = drive;
         goto out;
     }
     library_free(mpi);
@@ -181,6 +195,7 @@ void mpi_library_close(struct mpi_library *mpi)
 {
     if (!mpi || --mpi->users > 0) return;
     mpi->rk->mpi = NULL;
+    mpi->rk->drive = NULL;
     library_free(mpi);
 }
 

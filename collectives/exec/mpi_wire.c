@@ -46,7 +46,6 @@ struct functions {
     send_fn *send, *send_sync;
     int (*receive)(void *data, intptr_t count, uintptr_t dtype, intptr_t from, intptr_t tag,
                    uintptr_t comm, uintptr_t *request);
-    int (*probe)(intptr_t from, intptr_t tag, uintptr_t comm, int *there, void *status);
     int (*test_some)(intptr_t count, void *requests, int *ended, int *indices, void *statuses);
     int (*count)(const void *status, uintptr_t dtype, int *count);
     int (*cancel)(uintptr_t *request);
@@ -60,7 +59,6 @@ static const struct mpi_name function_names[] = {
     {"MPI_Isend", offsetof(struct functions, send)},
     {"MPI_Issend", offsetof(struct functions, send_sync)},
     {"MPI_Irecv", offsetof(struct functions, receive)},
-    {"MPI_Iprobe", offsetof(struct functions, probe)},
     {"MPI_Testsome", offsetof(struct functions, test_some)},
     {"MPI_Get_count", offsetof(struct functions, count)},
     {"MPI_Cancel", offsetof(struct functions, cancel)},
@@ -382,8 +380,8 @@ static bool take_early(struct mpi_wire *w, struct hello *hello)
 /* Takes the next hello of that rank, if one has come. */
 static void take_hello(struct net *net, uint32_t peer)
 {
-    int there = 0,
-        rc = net->fn.probe((intptr_t)peer, HELLO_TAG, net->comm, &there, net->mpi->status_ignore);
+    int there = 0, rc = net->mpi->fn.probe((intptr_t)peer, HELLO_TAG, net->comm, &there,
+                                           net->mpi->status_ignore);
     if (rc) fail(net, rc, "MPI_Iprobe", (int)peer);
     if (!there) {
         turn(net, (int)peer);

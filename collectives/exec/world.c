@@ -616,6 +616,13 @@ void rank_says(struct rank *rk, const char *format, ...)
     va_end(args);
 }
 
+/* A wait in a barrier. */
+static void barrier_pause(struct waiter *waiter, struct rank *rk)
+{
+    if (rk->drive && waiter_is_slow(waiter)) rk->drive(rk);
+    waiter_pause(waiter, rk);
+}
+
 /* Round k: rank r tells rank r + 2^k and waits for rank r - 2^k. After ceil(log2 n) rounds each has
  * heard, directly or not, of all (Hensgen, Finkel, Manber: Two algorithms for barrier
  * synchronization, 1988). Flags count barriers, so none is ever reset: a peer that is one barrier
@@ -633,7 +640,7 @@ static void meet_here(struct rank *rk, uint64_t number)
         _Atomic uint64_t *mine = &flags[me * head->rounds + k].passed;
         bool told = false;
         for (struct waiter w = {0}; atomic_load_explicit(mine, memory_order_acquire) < number;
-             waiter_pause(&w, rk)) {
+             barrier_pause(&w, rk)) {
             if (!told && waiter_is_slow(&w)) {
                 rank_waits(rk, k, UINT32_MAX, (int32_t)(head->first + from), 0);
                 told = true;
@@ -656,7 +663,7 @@ void rank_barrier(struct rank *rk)
     } else if (head->nhosts > 1) {
         bool told = false;
         for (struct waiter w = {0}; atomic_load_explicit(&head->met, memory_order_acquire) < number;
-             waiter_pause(&w, rk)) {
+             barrier_pause(&w, rk)) {
             if (!told && waiter_is_slow(&w)) {
                 rank_waits(rk, 0, UINT32_MAX, (int32_t)head->first, 0);
                 told = true;

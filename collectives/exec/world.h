@@ -90,17 +90,19 @@ struct rank {
     uint32_t rank, nranks;
     struct world *world;
     struct rank_status *status;
-    bool crowded;          /* more ranks than cores: yield early */
-    uint64_t barriers;     /* barriers passed */
-    size_t used;           /* bytes handed out of the own extent */
-    int control_fd;        /* pipe to the launcher, -1 if none */
-    int fault;             /* planted fault that is still to come, enum fault_kind, */
-    uint64_t fault_at;     /* after this many calls */
-    uint64_t faults;       /* calls so far */
-    void *user;            /* the program's own */
-    struct device *device; /* its GPU, NULL: none; see device.h */
-    void *net;             /* what its transport's join made, NULL: nothing */
-    struct meet *meet;     /* to the other hosts, of the host's first rank: see meet.h */
+    bool crowded;                   /* more ranks than cores: yield early */
+    uint64_t barriers;              /* barriers passed */
+    size_t used;                    /* bytes handed out of the own extent */
+    int control_fd;                 /* pipe to the launcher, -1 if none */
+    int fault;                      /* planted fault that is still to come, enum fault_kind, */
+    uint64_t fault_at;              /* after this many calls */
+    uint64_t faults;                /* calls so far */
+    void *user;                     /* the program's own */
+    struct device *device;          /* its GPU, NULL: none; see device.h */
+    void *net;                      /* what its transport's join made, NULL: nothing */
+    void (*drive)(struct rank *rk); /* called while it waits in a barrier: what peers still need of
+                                     * its transport; NULL: nothing */
+    struct meet *meet;              /* to the other hosts, of the host's first rank: see meet.h */
     /* The MPI library, NULL: it is not open; see mpi.h. */
     struct mpi_library *mpi;
 };
