@@ -222,6 +222,8 @@ static const struct {
     FIGURE("vocabulary", vocab),
     FIGURE("experts", experts),
     FIGURE("experts per token", experts_per_token),
+    FIGURE("groups of experts", router_groups),
+    FIGURE("groups per token", router_group_topk),
     FIGURE("expert width", expert_ffn),
     FIGURE("shared expert width", shared_ffn),
     FIGURE("dense layers", dense_layers),
@@ -392,11 +394,9 @@ bool config_is(const struct plan *plan, const char *feature, const char *value)
 static const struct {
     const char *name;
     unsigned module;
-} modules[] = {{"core_attn", RCM_CORE_ATTN},
-               {"mlp", RCM_MLP},
-               {"mla_up", RCM_MLA_UP},
-               {"norm", RCM_NORM},
-               {"ops", RCM_OPS}};
+} modules[] = {
+    {"core_attn", RCM_CORE_ATTN}, {"mlp", RCM_MLP}, {"moe", RCM_MOE}, {"mla_up", RCM_MLA_UP},
+    {"norm", RCM_NORM},           {"act", RCM_ACT}, {"ops", RCM_OPS}};
 
 /* The value of --recompute. Freed by the caller. */
 static char *recompute_text(const struct strategy *s)

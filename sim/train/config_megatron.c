@@ -149,6 +149,8 @@ static const struct config_word words[] = {
     ON("qk-layernorm", qk_norm),
     UINT("num-experts", m.experts),
     UINT("moe-router-topk", m.experts_per_token),
+    UINT("moe-router-num-groups", m.router_groups),
+    UINT("moe-router-group-topk", m.router_group_topk),
     UINT("moe-ffn-hidden-size", m.expert_ffn),
     UINT("moe-shared-expert-intermediate-size", m.shared_ffn),
     TEXT("moe-layer-freq", moe_layers, NULL),
@@ -237,10 +239,9 @@ static int set_modules(struct config *c, const char *modules, struct err *err)
 {
     static const struct {
         const char *theirs, *ours;
-    } names[] = {{"core_attn", "core_attn"},
-                 {"mlp", "mlp"},
-                 {"mla_up_proj", "mla_up"},
-                 {"layernorm", "norm"}};
+    } names[] = {
+        {"core_attn", "core_attn"}, {"mlp", "mlp"},       {"moe", "moe"}, {"moe_act", "act"},
+        {"mla_up_proj", "mla_up"},  {"layernorm", "norm"}};
     char *all = NULL;
     int result = 0;
     for (size_t n; *modules; modules += n, modules += strspn(modules, " ")) {
@@ -253,7 +254,7 @@ static int set_modules(struct config *c, const char *modules, struct err *err)
         if (!ours) {
             result = err_add(err, ERR_USAGE,
                              "%s: recomputation of %.*s is not modelled; known: core_attn, mlp, "
-                             "mla_up_proj, layernorm",
+                             "moe, moe_act, mla_up_proj, layernorm",
                              config_where(&c->items, "recompute-modules"), (int)n, modules);
             continue;
         }
@@ -527,6 +528,10 @@ static void write_shape(FILE *to, const struct model *m)
     if (!m->experts) return;
     say(to, "num-experts", m->experts);
     say(to, "moe-router-topk", m->experts_per_token);
+    if (m->router_groups > 1 && m->router_group_topk) {
+        say(to, "moe-router-num-groups", m->router_groups);
+        say(to, "moe-router-group-topk", m->router_group_topk);
+    }
     say(to, "moe-ffn-hidden-size", m->expert_ffn);
     say_unless(to, "moe-shared-expert-intermediate-size", m->shared_ffn, 0);
     say_word(to, m->router_bias, "moe-router-enable-expert-bias");
@@ -568,13 +573,15 @@ static void write_degrees(FILE *to, const struct strategy *s, bool moe)
     say(to, "seq-length", s->seq);
 }
 
-static void write_recompute(FILE *to, const struct strategy *s)
+static void write_recompute(FILE *to, const struct strategy *s, bool moe)
 {
-    static const struct {
+    const struct {
         unsigned module;
         const char *name;
     } names[] = {{RCM_CORE_ATTN, "core_attn"},
                  {RCM_MLP, "mlp"},
+                 {RCM_MOE, "moe"},
+                 {moe ? RCM_ACT : 0, "moe_act"},
                  {RCM_MLA_UP, "mla_up_proj"},
                  {RCM_NORM, "layernorm"}};
     if (s->recompute == RC_FULL) {
@@ -651,7 +658,7 @@ static void write(FILE *to, const struct plan *plan)
             (size_t)plan->topo.hosts, (size_t)plan->topo.per_host);
     write_shape(to, &plan->model);
     write_degrees(to, s, plan->model.experts > 0);
-    write_recompute(to, s);
+    write_recompute(to, s, plan->model.experts > 0);
     write_precision(to, s);
     write_features(to, plan);
     fputc('\n', to);

@@ -409,6 +409,45 @@ static struct cost cp_exposed(const struct cost_base *x, struct cost attention)
                              2 * lat};
 }
 
+static double choose(double n, double k)
+{
+    double c = k < 0 || k > n ? 0 : 1;
+    for (double i = 0; i < k && c > 0; i++)
+        c *= (n - i) / (k - i);
+    return c;
+}
+
+/* Probability that none of `k` different ones of `all` is among `some` of them. */
+static double missed(double all, double some, double k)
+{
+    double p = 1;
+    for (double i = 0; i < k; i++)
+        p *= fmax(0, all - some - i) / (all - i);
+    return p;
+}
+
+static double common_divisor(double a, double b)
+{
+    return b < 1 ? a : common_divisor(b, fmod(a, b));
+}
+
+double cost_touched(const struct job *job, double parts)
+{
+    const struct shape *s = &job->shape;
+    double k = s->topk, experts = fmax(k, s->experts), size = experts / parts;
+    if (job->experts_dealt) /* runs of k, one behind the other */
+        return size < 1 ? k : 1 + (k - common_divisor(k, floor(size))) / floor(size);
+    bool limited = s->groups > 1 && s->group_topk > 0 && s->group_topk < s->groups;
+    double groups = limited ? s->groups : 1, chosen = limited ? s->group_topk : 1;
+    double inside = fmax(1, floor(groups / parts)), open = fmax(k, experts * chosen / groups);
+    double none = 0; /* a part holds `inside` groups, or a piece of one */
+    for (double j = 0; j <= fmin(inside, chosen); j++) {
+        double odds = choose(inside, j) * choose(groups - inside, chosen - j);
+        none += odds / choose(groups, chosen) * missed(open, fmin(size * j, open), k);
+    }
+    return parts * (1 - none);
+}
+
 /* Dispatch and combine of the tokens of a rank, `each` = tokens it routes. */
 static struct cost ep_exposed(const struct cost_base *x, double each)
 {
@@ -418,14 +457,15 @@ static struct cost ep_exposed(const struct cost_base *x, double each)
     double k = x->s->topk, h = x->s->hidden, bytes = x->value_B * each * k * h, t;
     double span = (double)job->ep * job->etp, nvlink = job->dev.ring_Bps * c->nvlink_eff;
     if (span <= job->domain) {
-        t = bytes * (job->ep - 1.0) / job->ep / (nvlink * c->ep_eff_nvlink);
+        double sent = job->ep_dedup ? cost_touched(job, job->ep) / k : 1;
+        t = sent * bytes * (job->ep - 1.0) / job->ep / (nvlink * c->ep_eff_nvlink);
     } else {
         double domains = span / job->domain,
                nic = cost_nic_Bps(job, c) * c->ep_eff_nic / job->oversubscribed;
         if (job->ep_dedup) { /* a token crosses once per other domain that it needs */
-            double others = domains * (1 - pow(1 - 1 / domains, k)) - 1;
-            t = fmax(x->value_B * each * h * fmax(others, 0) / nic,
-                     bytes / (nvlink * c->ep_eff_nvlink));
+            double others = cost_touched(job, domains) * (1 - 1 / domains);
+            t = x->value_B * each * h *
+                fmax(others / nic, cost_touched(job, job->ep) / (nvlink * c->ep_eff_nvlink));
         } else {
             t = bytes * (domains - 1) / domains / nic;
         }
@@ -438,7 +478,8 @@ static struct cost ep_exposed(const struct cost_base *x, double each)
 /* Parts of a layer that a recomputation may repeat. */
 struct repeat {
     struct layer_cost *layer;
-    double mlp_fwd, mla_up_fwd, linears_fwd;
+    double mlp_fwd, experts_fwd, moe_fwd, mla_up_fwd, linears_fwd; /* of an MLP; from a router on */
+    double norm_fwd, act_fwd;
     double layers; /* of a virtual stage */
 };
 
@@ -457,9 +498,11 @@ static double recompute_cost(const struct cost_base *x, const struct repeat *r)
     } again[] = {
         {RCM_CORE_ATTN, r->layer->attention.fwd},
         {RCM_MLP, r->mlp_fwd},
-        {RCM_MLP_PART, .6 * r->mlp_fwd},
+        {RCM_MLP_PART, .6 * (r->mlp_fwd + r->experts_fwd)},
         {RCM_MLA_UP, r->mla_up_fwd},
-        {RCM_NORM, .3 * r->layer->element.fwd},
+        {RCM_NORM, r->norm_fwd},
+        {RCM_ACT, r->act_fwd},
+        {RCM_MOE, r->moe_fwd},
         {RCM_OPS, r->layer->element.fwd + .5 * r->linears_fwd},
         {RCM_HALF, .5 * whole},
         {RCM_SAVE_DOT, r->layer->element.fwd},
@@ -495,6 +538,11 @@ static double layers_of_chunk(const struct job *job)
     return (double)job->shape.layers / ((double)job->pp * job->vpp);
 }
 
+static double norms_forward(const struct cost_base *x)
+{
+    return cost_element(x, x->value_B * x->tokens * cost_norm_width(x)).fwd;
+}
+
 struct layer_cost cost_dense_layer(const struct job *job, const struct constants *c)
 {
     struct cost_base x = closed_base(job, c);
@@ -504,12 +552,14 @@ struct layer_cost cost_dense_layer(const struct job *job, const struct constants
     struct cost inner = mlp(&x, job->shape.ffn, &l.element);
     l.gemm = sum(sum(around, inner), cost_adapters(&x));
     l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
-    struct cost el =
-        cost_element(&x, block_bytes(&x) + cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp);
+    double act_bytes = cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp;
+    struct cost el = cost_element(&x, block_bytes(&x) + act_bytes);
     struct repeat r = {.layer = &l,
                        .mlp_fwd = inner.fwd,
                        .mla_up_fwd = up,
                        .linears_fwd = l.gemm.fwd + l.element.fwd,
+                       .norm_fwd = norms_forward(&x),
+                       .act_fwd = cost_element(&x, act_bytes).fwd,
                        .layers = layers_of_chunk(job)};
     l.element = sum(l.element, el);
     l.tp = tp_exposed(&x);
@@ -540,9 +590,11 @@ struct layer_cost cost_moe_layer(const struct job *job, const struct constants *
     l.gemm = sum(sum(sum(around, inner), sum(shared, router)), cost_adapters(&x));
     l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
     struct repeat r = {.layer = &l,
-                       .mlp_fwd = inner.fwd,
+                       .experts_fwd = inner.fwd,
                        .mla_up_fwd = up,
                        .linears_fwd = around.fwd + inner.fwd,
+                       .norm_fwd = norms_forward(&x),
+                       .act_fwd = cost_element(&x, e.act_bytes).fwd,
                        .layers = layers_of_chunk(job)};
     l.element = sum(l.element, cost_element(&x, bytes));
     l.tp = tp_exposed(&x);
@@ -550,6 +602,8 @@ struct layer_cost cost_moe_layer(const struct job *job, const struct constants *
     l.ep = ep_exposed(&x, e.routed);
     double fixed = c->moe_layer_us * 1e-6 * x.host;
     l.launch = (struct cost){fixed, 2 * fixed};
+    r.moe_fwd = inner.fwd + shared.fwd + router.fwd + beside.fwd * c->moe_gemm + l.ep.fwd + fixed +
+                cost_element(&x, bytes - block_bytes(&x)).fwd;
     l.recompute = recompute_cost(&x, &r);
     add_floor(&x, &l, c->moe_host_us);
     return l;

@@ -85,6 +85,10 @@ size_t cost_attention_products(const struct cost_base *x, struct cost_product *l
 void cost_mlp_products(const struct cost_base *x, double ffn, struct cost_product list[2]);
 struct cost_product cost_logits(const struct cost_base *x);
 
+/* Parts that a token's experts lie in, mean, of `parts` equal ones in which they are placed in
+ * order: routed at random, within the groups that the router is limited to. */
+double cost_touched(const struct job *job, double parts);
+
 /* A rank's experts when it computes `load` times its share of the tokens (balanced: 1). */
 struct cost_experts {
     double routed;        /* tokens that this rank routes */

@@ -46,14 +46,16 @@ enum recompute { RC_NONE, RC_SELECTIVE, RC_FULL };
 /* What a selective recomputation runs again; a set. */
 enum {
     RCM_CORE_ATTN = 1,
-    RCM_MLP = 2,
+    RCM_MLP = 2,      /* of layers without experts */
     RCM_MLP_PART = 4, /* all but the first GEMM's output */
     RCM_MLA_UP = 8,
-    RCM_NORM = 16,      /* norms and activations */
+    RCM_NORM = 16,
     RCM_OPS = 32,       /* per-operator checkpointing: element-wise work and half the linears */
     RCM_HALF = 64,      /* every second layer whole */
     RCM_SAVE_DOT = 128, /* everything but the matrix products */
     RCM_THIRD = 256,    /* an unstated fraction of the blocks: one in three */
+    RCM_ACT = 512,      /* activations of MLPs and experts */
+    RCM_MOE = 1024, /* layers with experts from the router on, exchanges and shared expert too */
 };
 
 struct device {
@@ -79,6 +81,8 @@ struct shape {
     double window_share;                                 /* of the layers */
     bool sink_attention; /* GPT-OSS: learned sinks, clamped SwiGLU with bias, unfused */
     uint32_t experts, topk, expert_ffn, shared_ffn;
+    uint32_t groups, group_topk; /* a token's experts lie in group_topk of so many equal groups of
+                                    neighbours (DeepSeek-V2, -V3); 0: in any */
     double params; /* exact total if known, else 0 and counted from the figures above */
 };
 
@@ -110,7 +114,9 @@ struct job {
 
     enum fw_class fw;
     enum attn_kernel attn;
-    bool tp_overlap, ep_overlap, ep_dedup;
+    bool tp_overlap, ep_overlap;
+    bool ep_dedup;      /* a token goes once to a rank, and once to a host (DeepEP, HybridEP) */
+    bool experts_dealt; /* a synthetic gate deals experts out in turn: a token's are neighbours */
     enum graphs graphs;
     double zb;           /* share of the bubble left: 1, 1/3 (ZB-1p), 0 (ZB-2p) */
     bool gpipe;          /* all forwards before all backwards: every micro-batch is in flight */

@@ -64,12 +64,16 @@ static double block_B(const struct job *job)
     return bytes;
 }
 
-/* What a selective recomputation leaves of an MLP's activations. */
+static bool drops(const struct job *job, unsigned module)
+{
+    return job->recompute == RC_SELECTIVE && (job->rc_modules & module);
+}
+
+/* What a selective recomputation leaves of the activations of an MLP that is not run again. */
 static double mlp_kept(const struct job *job)
 {
     if (job->recompute != RC_SELECTIVE) return 1;
-    if (job->rc_modules & RCM_MLP) return 0;
-    return job->rc_modules & (RCM_MLP_PART | RCM_NORM) ? 2 / 3. : 1;
+    return job->rc_modules & (RCM_MLP_PART | RCM_NORM | RCM_ACT) ? 2 / 3. : 1;
 }
 
 /* Share of a whole layer's bytes that is kept. */
@@ -91,6 +95,7 @@ double memory_dense_layer_B(const struct job *job)
 {
     double mats = job->shape.gated ? 3 : 2;
     double mlp = 2 * mats * job->shape.ffn / job->tp * mlp_kept(job);
+    if (drops(job, RCM_MLP)) mlp = 0;
     return (block_B(job) + mlp) * layer_kept(job) * wide(job);
 }
 
@@ -100,6 +105,7 @@ double memory_moe_layer_B(const struct job *job)
     double mats = s->gated ? 3 : 2, routed = job_expert_load(job) * s->topk / job->tp;
     double experts = routed * (4.0 * s->hidden + 2 * mats * s->expert_ffn) * mlp_kept(job);
     double shared = 2 * mats * s->shared_ffn / job->tp * mlp_kept(job);
+    if (drops(job, RCM_MOE)) experts = shared = 0;
     return (block_B(job) + experts + shared) * layer_kept(job) * wide(job);
 }
 

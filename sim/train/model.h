@@ -68,6 +68,8 @@ struct model {
 
     uint64_t experts;           /* E, routed */
     uint64_t experts_per_token; /* k */
+    uint64_t router_groups;     /* equal groups of experts that lie in a row .. */
+    uint64_t router_group_topk; /* .. of which so many have all experts of a token; 0: any */
     uint64_t expert_ffn;        /* inner width of one routed expert */
     uint64_t shared_ffn;        /* inner width of all shared experts together */
     uint64_t dense_layers;      /* leading dense layers of a MoE (counted; kinds are exact) */

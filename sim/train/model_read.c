@@ -91,6 +91,8 @@ static const struct dimension {
      1,
      HEADS_MAX,
      false},
+    {DIM(router_groups), {"n_group"}, 0, HEADS_MAX, false},
+    {DIM(router_group_topk), {"topk_group"}, 0, HEADS_MAX, false},
     {DIM(expert_ffn), {"moe_intermediate_size"}, 1, WIDTH_MAX, false},
     {DIM(shared_ffn), {"shared_expert_intermediate_size"}, 0, WIDTH_MAX, false},
 #undef DIM

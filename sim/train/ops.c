@@ -13,7 +13,17 @@
 enum { EP_PIECES = 4 }; /* of tokens that are exchanged beside the experts' work */
 
 /* What a recomputation takes or leaves. */
-enum op_class { CLASS_GEMM, CLASS_MLP, CLASS_UP, CLASS_CORE, CLASS_ELEMENT, CLASS_REST, NCLASSES };
+enum op_class {
+    CLASS_GEMM,
+    CLASS_MLP,
+    CLASS_UP,
+    CLASS_CORE,
+    CLASS_NORM,
+    CLASS_ACT,
+    CLASS_ELEMENT, /* the rest of it */
+    CLASS_REST,
+    NCLASSES
+};
 
 /* Kernels that a host issues in a forward pass, as profiles of such frameworks show them: an eager
  * one writes a norm as powers, means and products, keeps q, k, v, and gate and up apart, and turns
@@ -91,7 +101,8 @@ static void also_after(struct maker *m, int32_t op, int32_t before)
     if (before >= 0 && op > before && list[op].after[0] != before) list[op].after[1] = before;
 }
 
-static void put_element(struct maker *m, const char *name, double bytes, unsigned kernels)
+static void put_element(struct maker *m, const char *name, double bytes, unsigned kernels,
+                        enum op_class class)
 {
     struct cost t = cost_element(&m->x, bytes);
     bool forward = m->pass == PASS_F || m->again;
@@ -102,7 +113,7 @@ static void put_element(struct maker *m, const char *name, double bytes, unsigne
                     .seconds = forward ? t.fwd : t.bwd,
                     .bytes = cost_element_factor(&m->x) * bytes * (forward ? 1 : 2),
                     .limit = "memory"},
-        CLASS_ELEMENT);
+        class);
 }
 
 static void put_traffic(struct maker *m, const char *name, double seconds, unsigned kernels)
@@ -422,17 +433,18 @@ static void put_norm(struct maker *m)
     /* A norm fused with dropout and residual moves what it must, on rows that tp does not divide;
      * `elem` is of the others. */
     if (!single && m->job->fw != FW_EAGER) bytes /= fmax(1, cost_element_factor(&m->x));
-    put_element(m, "norm", bytes, single ? m->style->singles : m->style->norm);
+    put_element(m, "norm", bytes, single ? m->style->singles : m->style->norm, CLASS_NORM);
 }
 
 static void put_rope(struct maker *m)
 {
-    put_element(m, "rope", m->x.value_B * m->x.tokens * cost_qkv_width(&m->x), m->style->rope);
+    put_element(m, "rope", m->x.value_B * m->x.tokens * cost_qkv_width(&m->x), m->style->rope,
+                CLASS_ELEMENT);
 }
 
 static void put_act(struct maker *m, double bytes, bool sink)
 {
-    put_element(m, "activation", bytes, sink ? m->style->sink_act : m->style->act);
+    put_element(m, "activation", bytes, sink ? m->style->sink_act : m->style->act, CLASS_ACT);
 }
 
 /* The adapters' products: as long again for each of the two gradients. */
@@ -542,14 +554,20 @@ struct moe {
     double shared; /* width of the shared expert; 0: none */
 };
 
-/* Share of the bytes between hosts that crosses when a token goes to each host once: it wants
- * (N - 1)(1 - (1 - 1/N)^k) others of N hosts, and k (N - 1)/N times it would go to one. */
+/* Copies of a token that are sent: one for each of its experts, or, where the kernel knows them
+ * all, one for each rank that has any. */
+static double copies(const struct job *job)
+{
+    return job->ep_dedup ? cost_touched(job, job->ep) : job->shape.topk;
+}
+
+/* Share of the bytes between hosts that crosses when a token goes to each host once. */
 static double crossing(const struct job *job)
 {
     double span = (double)job_stage_stride(job, job->etp, job->ep) * job->ep;
-    double hosts = span / job->domain, k = job->shape.topk;
+    double hosts = span / job->domain;
     if (!job->ep_dedup || hosts <= 1) return 1;
-    return (1 - pow(1 - 1 / hosts, k)) * hosts / k;
+    return fmin(1, cost_touched(job, hosts) / copies(job));
 }
 
 static struct moe moe_of(const struct maker *m)
@@ -564,8 +582,9 @@ static struct moe moe_of(const struct maker *m)
                                        .direct = job->ep_dedup};
     moe.spread = (struct fluid_call){
         .n = job->etp, .stride = (uint32_t)job_stage_stride(job, 1, job->etp), .cross = 1};
-    moe.exchange_bytes = m->x.value_B * moe.experts.routed * m->x.s->topk * m->x.s->hidden * load;
-    moe.spread_bytes = moe.exchange_bytes * job->etp;
+    double row_B = m->x.value_B * moe.experts.routed * m->x.s->hidden * load;
+    moe.exchange_bytes = row_B * copies(job);
+    moe.spread_bytes = row_B * m->x.s->topk * job->etp;
     moe.pieces = job->ep_overlap && job->ep > 1 && !m->again ? EP_PIECES : 1;
     return moe;
 }
@@ -607,7 +626,7 @@ static void read_counts(struct maker *m)
 
 static void put_permute(struct maker *m, const struct moe *moe, const char *name)
 {
-    put_element(m, name, moe->experts.permute_bytes / 2, m->style->permute);
+    put_element(m, name, moe->experts.permute_bytes / 2, m->style->permute, CLASS_ELEMENT);
 }
 
 /* Rows that each tensor-parallel rank has of its own, as without sequence parallelism the routed
@@ -727,8 +746,16 @@ static void layer_forward(struct maker *m, enum layer_kind kind)
     if (kind == LAYER_DENSE) {
         mlp_forward(m, m->x.s->ffn);
     } else {
+        const double *again = m->again;
+        double all[NCLASSES];
+        for (int c = 0; c < NCLASSES; c++) {
+            all[c] = 1;
+        }
+        if (again && m->job->recompute == RC_SELECTIVE && m->job->rc_modules & RCM_MOE)
+            m->again = all;
         struct moe moe = moe_of(m);
         experts_forward(m, &moe);
+        m->again = again;
     }
 }
 
@@ -769,7 +796,8 @@ static bool whole_again(const struct job *job, uint32_t layer, uint32_t place)
 
 /* Share of each class of operators that is done again; what several modules name is done once.
  * False: none. */
-static bool again_shares(const struct job *job, bool whole, double again[NCLASSES])
+static bool again_shares(const struct job *job, enum layer_kind kind, bool whole,
+                         double again[NCLASSES])
 {
     static const struct {
         unsigned module;
@@ -779,17 +807,26 @@ static bool again_shares(const struct job *job, bool whole, double again[NCLASSE
         {RCM_MLP, {[CLASS_MLP] = 1}},
         {RCM_MLP_PART, {[CLASS_MLP] = .6}},
         {RCM_MLA_UP, {[CLASS_UP] = 1}},
-        {RCM_NORM, {[CLASS_ELEMENT] = .3}},
-        {RCM_OPS, {[CLASS_ELEMENT] = 1, [CLASS_GEMM] = .5, [CLASS_MLP] = .5, [CLASS_UP] = .5}},
-        {RCM_SAVE_DOT, {[CLASS_ELEMENT] = 1}},
+        {RCM_NORM, {[CLASS_NORM] = 1}},
+        {RCM_ACT, {[CLASS_ACT] = 1}},
+        {RCM_OPS,
+         {[CLASS_NORM] = 1,
+          [CLASS_ACT] = 1,
+          [CLASS_ELEMENT] = 1,
+          [CLASS_GEMM] = .5,
+          [CLASS_MLP] = .5,
+          [CLASS_UP] = .5}},
+        {RCM_SAVE_DOT, {[CLASS_NORM] = 1, [CLASS_ACT] = 1, [CLASS_ELEMENT] = 1}},
     };
-    bool any = whole;
+    bool selective = job->recompute == RC_SELECTIVE;
+    bool any = whole || (selective && kind == LAYER_MOE && job->rc_modules & RCM_MOE);
     for (int c = 0; c < NCLASSES; c++) {
         again[c] = whole;
     }
-    if (job->recompute != RC_SELECTIVE) return any;
+    if (!selective) return any;
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
         if (!(job->rc_modules & modules[i].module)) continue;
+        if (kind == LAYER_MOE && modules[i].module == RCM_MLP) continue; /* not its experts */
         any = true;
         for (int c = 0; c < NCLASSES; c++) {
             again[c] = fmax(again[c], modules[i].again[c]);
@@ -832,7 +869,7 @@ static void put_layer(struct maker *m, enum layer_kind kind, bool whole)
         return;
     }
     double again[NCLASSES];
-    if (again_shares(m->job, whole, again)) {
+    if (again_shares(m->job, kind, whole, again)) {
         m->again = again;
         layer_forward(m, kind);
         m->again = NULL;

@@ -132,6 +132,8 @@ static void fill_shape(struct shape *s, const struct model *model)
     if (moe) {
         s->experts = (uint32_t)model->experts;
         s->topk = (uint32_t)model->experts_per_token;
+        s->groups = (uint32_t)model->router_groups;
+        s->group_topk = (uint32_t)model->router_group_topk;
         s->expert_ffn = (uint32_t)model->expert_ffn;
         s->shared_ffn = (uint32_t)model->shared_ffn;
     }

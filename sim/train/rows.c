@@ -135,7 +135,9 @@ static int read_machine(struct reader *r)
     return 0;
 }
 
-/* Words in the model's name that tell its attention; nothing else of the name counts. */
+/* Words in the model's name that tell its attention and to which groups of experts its router is
+ * limited (DeepSeek's public configs: n_group, topk_group), which tables have no column for;
+ * nothing else of the name counts. */
 static void read_attention(struct reader *r)
 {
     struct shape *s = &r->row->job.shape;
@@ -144,6 +146,8 @@ static void read_attention(struct reader *r)
                        rowtext_has(notes, "MLA"))) {
         s->q_lora = 1536, s->kv_lora = 512, s->nope_dim = 128, s->rope_dim = 64, s->v_dim = 128;
     }
+    if (s->experts >= 160 && rowtext_has(model, "deepseek"))
+        s->groups = 8, s->group_topk = s->experts == 160 ? 3 : 4;
     if (rowtext_has(model, "gpt-oss") || rowtext_has(notes, "alternating sliding-window")) {
         s->window = 128, s->window_share = .5;
         s->sink_attention = true;

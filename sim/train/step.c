@@ -229,8 +229,10 @@ static void add_optimizer(const struct ctx *x, struct step *step, struct rank_pa
 static double flops_again(const struct job *job, double linear, double half)
 {
     const struct shape *s = &job->shape;
-    double ffn = s->experts ? (double)s->topk * s->expert_ffn + s->shared_ffn : s->ffn;
-    double mlp = 2.0 * s->layers * s->hidden * ffn * (s->gated ? 3 : 2);
+    double experts = (double)s->topk * s->expert_ffn + s->shared_ffn, mats = s->gated ? 3 : 2;
+    double ndense = s->experts ? s->dense_layers : s->layers;
+    double mlp = 2.0 * ndense * s->hidden * s->ffn * mats;
+    double moe = 2.0 * (s->layers - ndense) * s->hidden * experts * mats;
     unsigned modules = job->rc_modules;
     if (job->recompute == RC_NONE) return 0;
     if (job->recompute == RC_FULL) {
@@ -241,8 +243,8 @@ static double flops_again(const struct job *job, double linear, double half)
         return share * (linear + half);
     }
     return (modules & RCM_CORE_ATTN ? half : 0) + (modules & RCM_MLP ? mlp : 0) +
-           (modules & RCM_MLP_PART ? .6 * mlp : 0) + (modules & RCM_OPS ? .5 * linear : 0) +
-           (modules & RCM_HALF ? .5 * (linear + half) : 0) +
+           (modules & RCM_MOE ? moe : 0) + (modules & RCM_MLP_PART ? .6 * (mlp + moe) : 0) +
+           (modules & RCM_OPS ? .5 * linear : 0) + (modules & RCM_HALF ? .5 * (linear + half) : 0) +
            (modules & RCM_THIRD ? (linear + half) / 3 : 0);
 }
 

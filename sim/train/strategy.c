@@ -30,8 +30,8 @@ static const char *const offloads[] = {"optimizer", "weights", "activations", NU
 static const char *const zero_words[] = {"none", "1", "2", "3", "fsdp", NULL};
 static const char *const recipes[] = {"tensorwise", "rowwise", NULL};
 static const char *const splits[] = {"embedding", "loss", NULL};
-static const char *const recomputes[] = {"none", "selective", "full", "full:N", "core_attn",
-                                         "mlp",  "mla_up",    "norm", "ops",    NULL};
+static const char *const recomputes[] = {"none", "selective", "full", "full:N", "core_attn", "mlp",
+                                         "moe",  "mla_up",    "norm", "act",    "ops",       NULL};
 
 const char *axis_name(enum axis axis)
 {
@@ -102,7 +102,7 @@ const struct opts_row strategy_rows[] = {
     TEXT("optimizer", optimizer, "NAME", "adamw (default), adam8bit, momentum, sgd"),
     TEXT("recompute", recompute, "WHAT",
          "none (default), selective, full, full:N (N layers of a chunk), or parts joined by +: "
-         "core_attn, mlp, mla_up, norm, ops"),
+         "core_attn, mlp, moe, mla_up, norm, act, ops"),
     DEGREE("lora", lora, "train adapters of this rank only"),
     {"qlora", 0, OPTS_FLAG, AT(qlora), NULL, NULL, "with --lora: frozen weights in 4 bits", NULL, 0,
      0, false, NULL},
@@ -238,11 +238,9 @@ static int read_parts(struct strategy *s, const char *text, struct err *err)
     static const struct {
         const char *name;
         unsigned module;
-    } parts[] = {{"core_attn", RCM_CORE_ATTN},
-                 {"mlp", RCM_MLP},
-                 {"mla_up", RCM_MLA_UP},
-                 {"norm", RCM_NORM},
-                 {"ops", RCM_OPS}};
+    } parts[] = {
+        {"core_attn", RCM_CORE_ATTN}, {"mlp", RCM_MLP}, {"moe", RCM_MOE}, {"mla_up", RCM_MLA_UP},
+        {"norm", RCM_NORM | RCM_ACT}, {"act", RCM_ACT}, {"ops", RCM_OPS}};
     int result = 0;
     s->recompute = RC_SELECTIVE;
     s->rc_modules = 0;
