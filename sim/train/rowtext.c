@@ -112,7 +112,7 @@ static const struct word {
 } classes[] = {{"legacy", FW_LEGACY}, {"eager", FW_EAGER}, {"fused", FW_FUSED}, {0, 0}},
   attentions[] = {{"fa1", ATTN_FA1},         {"fa2", ATTN_FA2},     {"cudnn", ATTN_CUDNN},
                   {"unfused", ATTN_UNFUSED}, {"flash", UINT32_MAX}, {0, 0}},
-  graph_modes[] = {{"partial", GRAPHS_PARTIAL}, {"full", GRAPHS_FULL}, {0, 0}},
+  graph_modes[] = {{"partial", GRAPHS_PARTIAL}, {"full", GRAPHS_FULL}, {"any", UINT32_MAX}, {0, 0}},
   machines[] = {{"usual", MACHINE_USUAL}, {"B200-slow", MACHINE_B200_SLOW}, {0, 0}},
   module_words[] = {{"mla_up_proj", RCM_MLA_UP},
                     {"mlp", RCM_MLP},
@@ -252,6 +252,9 @@ int rowtext_set(struct features *f, const char *feature, const char *value, cons
     }
     if (words == bucket_words) f->buckets |= v;
     if (words == classes) job->fw = (enum fw_class)v;
+    if (words == graph_modes &&
+        v == UINT32_MAX) /* of a whole step, unless hosts must know counts */
+        v = job->shape.experts ? GRAPHS_PARTIAL : GRAPHS_FULL;
     if (words == graph_modes) job->graphs = (enum graphs)v;
     if (words == machines) job->machine = (enum machine)v;
     if (words == attentions) {
