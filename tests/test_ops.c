@@ -189,8 +189,9 @@ static double router_s(const struct made *m)
  * 30 layers hold whole halves and thirds. */
 Test(ops, recompute_what_modules_name)
 {
-    static const unsigned modules[] = {RCM_CORE_ATTN, RCM_MLP,  RCM_MLP_PART, RCM_MLA_UP, RCM_NORM,
-                                       RCM_OPS,       RCM_HALF, RCM_SAVE_DOT, RCM_THIRD};
+    static const unsigned modules[] = {RCM_CORE_ATTN, RCM_MLP, RCM_MLP_PART, RCM_MLA_UP,
+                                       RCM_NORM,      RCM_OPS, RCM_HALF,     RCM_SAVE_DOT,
+                                       RCM_THIRD,     RCM_ACT, RCM_MOE};
     static const char *const lines[] = {"--topo dgx-h100x2 --model llama3-8b --strategy tp1",
                                         "--topo dgx-h100x2 --model mixtral-8x7b --strategy ep1"};
     for (size_t l = 0; l < 2; l++) {
@@ -236,6 +237,29 @@ Test(ops, recompute_collectives)
     }
     cr_assert_gt(f.bytes[OP_EP][COLL_ALLTOALL], 0);
     near(b.flops, f.flops + plain.flops, 1e-12, "full", "FLOPs again");
+    unmake(&m);
+}
+
+/* Megatron's words: mlp is that of layers without experts, moe all from the router on, with its
+ * exchanges; attention is done once. */
+Test(ops, recompute_of_experts)
+{
+    struct made m;
+    make(&m, "--topo dgx-h100x32 --model deepseek-v3 --strategy pp4ep64");
+    struct sums f = sums_of(&m, LAYER_MOE, PASS_F, 3), plain = sums_of(&m, LAYER_MOE, PASS_BW, 3);
+    m.job.recompute = RC_SELECTIVE;
+    m.job.rc_modules = RCM_MLP;
+    cr_assert_eq(sums_of(&m, LAYER_MOE, PASS_BW, 3).again, 0);
+    cr_assert_gt(sums_of(&m, LAYER_DENSE, PASS_BW, 0).again, 0);
+    m.job.rc_modules = RCM_MOE;
+    struct sums b = sums_of(&m, LAYER_MOE, PASS_BW, 3);
+    near(b.bytes[OP_EP][COLL_ALLTOALL],
+         f.bytes[OP_EP][COLL_ALLTOALL] + plain.bytes[OP_EP][COLL_ALLTOALL], 1e-12, "moe", "bytes");
+    cr_assert_gt(b.again, 0);
+    double attention = f.part[PART_ATTENTION];
+    cr_assert_leq(b.again, f.part[PART_GEMM] + f.part[PART_ELEMENT] + f.part[PART_LAUNCH]);
+    cr_assert_gt(attention, 0);
+    cr_assert_eq(sums_of(&m, LAYER_DENSE, PASS_BW, 0).again, 0);
     unmake(&m);
 }
 
@@ -422,8 +446,19 @@ static struct fluid_call dispatch_of(const struct made *m)
     return call;
 }
 
-/* With 8 hosts, a token that wants 8 ranks reaches 7 (1 - (7/8)^8) other hosts in place of 7; one
- * that wants a single rank saves nothing; nor does one inside a domain. */
+/* n over k */
+static double ways(double n, double k)
+{
+    double c = 1;
+    for (double i = 0; i < k; i++)
+        c *= (n - i) / (k - i);
+    return c;
+}
+
+/* Of 256 experts on 64 ranks of 8 hosts a token has 8: it goes to each rank and crosses to each
+ * host once that has any of them. One that wants a single expert saves nothing; one inside a
+ * domain crosses nowhere. A router that is limited to the experts of 4 hosts (DeepSeek-V3) reaches
+ * fewer, a gate that deals experts out in turn two ranks of one host. */
 Test(ops, tokens_go_to_a_host_once)
 {
     struct made m;
@@ -431,10 +466,23 @@ Test(ops, tokens_go_to_a_host_once)
     cr_assert(dispatch_of(&m).cross == 1 && !dispatch_of(&m).direct);
     m.job.ep_dedup = true;
     cr_assert(dispatch_of(&m).direct);
-    near(dispatch_of(&m).cross, 1 - pow(7.0 / 8, 8), 1e-12, "8 experts", "share");
+    double all_B = 2. * 7168 * (double)m.job.seq * (double)m.job.micro_batch;
+    double ranks = 32 * (1 - ways(124, 8) / ways(128, 8));
+    double hosts = 4 * (1 - ways(96, 8) / ways(128, 8));
+    near((double)dispatch_of(&m).bytes, all_B * ranks, 1e-7, "limited", "bytes");
+    near(dispatch_of(&m).cross, hosts / ranks, 1e-9, "limited", "share");
     cr_assert_eq(dispatch_of(&m).n, 64);
+    m.job.shape.groups = 0;
+    ranks = 64 * (1 - ways(252, 8) / ways(256, 8));
+    hosts = 8 * (1 - ways(224, 8) / ways(256, 8));
+    near((double)dispatch_of(&m).bytes, all_B * ranks, 1e-7, "any", "bytes");
+    near(dispatch_of(&m).cross, hosts / ranks, 1e-9, "any", "share");
+    m.job.experts_dealt = true;
+    near((double)dispatch_of(&m).bytes, all_B * 2, 1e-7, "in turn", "bytes");
+    near(dispatch_of(&m).cross, .5, 1e-9, "in turn", "share");
+    m.job.experts_dealt = false;
     m.job.shape.topk = 1;
-    near(dispatch_of(&m).cross, 1, 1e-12, "1 expert", "share");
+    near(dispatch_of(&m).cross, 1, 1e-9, "1 expert", "share");
     m.job.shape.topk = 8;
     m.job.domain = 72;
     cr_assert_eq(dispatch_of(&m).cross, 1);

@@ -250,7 +250,7 @@ Test(strategy, recompute)
     cr_expect_eq(s.rc_modules, RCM_OPS);
     strategy_release(&s);
     made(&s, 8, "--recompute mlp+norm");
-    cr_expect_eq(s.rc_modules, RCM_MLP | RCM_NORM);
+    cr_expect_eq(s.rc_modules, RCM_MLP | RCM_NORM | RCM_ACT);
     strategy_release(&s);
     made(&s, 8, "--recompute full:3");
     cr_expect(s.recompute == RC_FULL && s.rc_blocks == 3);
