@@ -48,7 +48,8 @@ struct framework {
     double reduce_bytes;     /* FSDP: per gradient in the reduce-scatter */
     bool master_weights;     /* fp32 copy of 16-bit weights in the optimizer */
     bool tp_overlap, dp_overlap, p2p_overlap, ep_overlap;
-    bool ep_dedup;       /* the dispatcher sends a token to a host once (DeepEP, HybridEP) */
+    bool ep_dedup;       /* the dispatcher sends a token to a host and to a rank once (DeepEP,
+                            HybridEP) */
     bool scatter_gather; /* p2p messages are cut over tensor ranks */
     bool op_recompute;   /* "selective" saves per operator (SAC), not the attention core alone */
     bool chunked_loss;   /* the logits are never whole */
