@@ -192,6 +192,39 @@ Test(event, idle_time_is_that_of_the_papers)
     unmake(&m);
 }
 
+/* A schedule that takes a local batch at a time runs empty behind each: the first rank is the last
+ * to end one and the first that is needed for the next. */
+Test(event, a_local_batch_runs_empty)
+{
+    static const struct {
+        enum pipeline_id id;
+        uint32_t vpp;
+    } kinds[] = {{PIPELINE_1F1B, 1}, {PIPELINE_INTERLEAVED, 2}};
+    struct made m;
+    make(&m, "--topo dgx-h100 --model llama3-8b --strategy pp8 --micro-batch 1 --seq 2K");
+    bare(&m);
+    free_network(&m);
+    pure_arithmetic(&m);
+    for (size_t i = 0; i < 2; i++) {
+        m.job.schedule = (uint8_t)kinds[i].id;
+        m.job.vpp = kinds[i].vpp;
+        m.job.local_batch = 0;
+        m.job.global_batch = 8;
+        run(&m);
+        ps_t once = m.result.step_ps;
+        m.job.global_batch = 24;
+        run(&m);
+        cr_expect_lt(m.result.step_ps, 3 * once);
+        m.job.local_batch = 8;
+        run(&m);
+        cr_expect_eq(m.result.step_ps, 3 * once);
+        m.job.global_batch = 320; /* most of it counted */
+        run(&m);
+        cr_expect_eq(m.result.step_ps, 40 * once);
+    }
+    unmake(&m);
+}
+
 /* ---- layers ---- */
 
 static uint32_t layers_of(const struct made *m, uint32_t stage, uint32_t chunk)

@@ -20,6 +20,7 @@ static uint32_t period_of(const struct job *job, uint32_t micro)
 {
     enum pipeline_id id = event_shape(job, micro).id;
     if (job->pp == 1) return 1;
+    if (job_rounds(job, micro) > 1) return (uint32_t)(job->local_batch / job->micro_batch);
     if (id == PIPELINE_INTERLEAVED) return micro % job->pp == 0 ? job->pp : 0;
     return id == PIPELINE_1F1B || id == PIPELINE_ZB_1P || id == PIPELINE_ZB_2P ? job->pp : 0;
 }

@@ -241,17 +241,63 @@ static void make_pairs(struct pipeline *p)
     p->first[p->shape.ranks] = n;
 }
 
+/* The lists of a schedule once for each of `rounds`, one behind the other. */
+static void repeat_rounds(struct pipeline *p, uint32_t rounds)
+{
+    size_t n = p->first[p->shape.ranks], at = 0, start = 0;
+    uint32_t each = p->shape.micro;
+    struct pipeline_task *tasks = mem_calloc(n * rounds, sizeof *tasks);
+    p->shape.micro = each * rounds;
+    p->rank_of = mem_realloc(p->rank_of, n * rounds, sizeof *p->rank_of);
+    for (int side = 0; side < 2; side++) {
+        size_t slots = (size_t)p->shape.ranks * p->chunks * p->shape.micro;
+        p->task_of[side] = mem_realloc(p->task_of[side], slots, sizeof(size_t));
+    }
+    for (uint32_t rank = 0; rank < p->shape.ranks; rank++) {
+        size_t from = start, stop = p->first[rank + 1];
+        start = stop;
+        p->first[rank] = at;
+        for (size_t i = 0; i < (stop - from) * rounds; i++, at++) {
+            struct pipeline_task task = p->tasks[from + i % (stop - from)];
+            uint32_t behind = (uint32_t)(i / (stop - from)) * each;
+            for (int side = 0; side < 2; side++) {
+                task.micro[side] += behind;
+                if (side == 0 ? task.kind != PIPELINE_F
+                              : task.kind != PIPELINE_B && task.kind != PIPELINE_BW)
+                    continue;
+                p->task_of[side][pipeline_slot(p, rank, task.chunk[side], task.micro[side])] = at;
+            }
+            tasks[at] = task;
+            p->rank_of[at] = rank;
+        }
+    }
+    p->first[p->shape.ranks] = at;
+    free(p->tasks);
+    p->tasks = tasks;
+}
+
+static struct pipeline *schedule_of(const struct job *job, uint32_t micro, struct err *err)
+{
+    struct pipeline_shape shape = event_shape(job, micro);
+    bool two_ways = shape.id == PIPELINE_DUALPIPE || shape.id == PIPELINE_DUALPIPEV;
+    uint32_t rounds = two_ways ? 1 : (uint32_t)job_rounds(job, micro);
+    shape.micro /= rounds;
+    struct pipeline *p = pipeline_new(&shape, err);
+    if (p && rounds > 1) repeat_rounds(p, rounds);
+    return p;
+}
+
 struct pipeline *event_pipeline(const struct job *job, uint32_t micro, struct err *err)
 {
     struct pipeline_shape shape = event_shape(job, micro);
-    struct pipeline *p = pipeline_new(&shape, err);
+    struct pipeline *p = schedule_of(job, micro, err);
     bool pairs = job->ep_overlap && job->ep > 1 && job->shape.experts && !event_fsdp(job);
     if (!p || !pairs || (job->pp > 1 && shape.id != PIPELINE_INTERLEAVED)) return p;
     struct err stuck = ERR_INIT;
     make_pairs(p);
     if (pipeline_check(p, &stuck)) { /* too few micro-batches under way */
         pipeline_free(p);
-        p = pipeline_new(&shape, err);
+        p = schedule_of(job, micro, err);
     }
     err_release(&stuck);
     return p;

@@ -10,6 +10,12 @@ uint64_t job_microbatches(const struct job *job)
     return m < 1 ? 1 : (uint64_t)llround(m);
 }
 
+uint64_t job_rounds(const struct job *job, uint64_t micro)
+{
+    uint64_t each = job->pp > 1 && job->micro_batch ? job->local_batch / job->micro_batch : 0;
+    return each > 0 && micro % each == 0 ? micro / each : 1;
+}
+
 double job_expert_load(const struct job *job)
 {
     double load = job->moe_imbalance > 1 ? job->moe_imbalance : 1;

@@ -108,6 +108,8 @@ struct job {
     enum shard shard;
     uint32_t shard_size; /* ranks that share one copy of what is sharded; 0: dp x cp */
     uint64_t micro_batch, global_batch; /* sequences */
+    uint32_t local_batch; /* of a replica, which its pipeline takes at a time and runs empty before
+                             the next (accumulation around PyTorch's schedules); 0: all */
     enum precision precision;
     bool fp8_params;  /* weights are gathered in 1 byte */
     bool fp8_rowwise; /* float8 with a scale per row: a slow path */
@@ -169,6 +171,9 @@ enum { OFFLOAD_OPTIMIZER = 1, OFFLOAD_WEIGHTS = 2, OFFLOAD_STATES = 3, OFFLOAD_A
 
 /* Micro-batches of a step: global_batch / (dp x micro_batch), at least 1. */
 uint64_t job_microbatches(const struct job *job);
+
+/* How often a pipeline runs empty in a step of `micro` micro-batches: at least once. */
+uint64_t job_rounds(const struct job *job, uint64_t micro);
 
 /* Tokens that the busiest rank's experts work on, over the mean of all ranks: its imbalance, as far
  * as no more are dropped; at least 1 unless fewer are kept. */

@@ -169,6 +169,7 @@ static const struct {
     {"opt_B", KIND_DOUBLE, offsetof(struct job, opt_B)},
     {"logit_B", KIND_DOUBLE, offsetof(struct job, logit_B)},
     {"etp", KIND_UINT, offsetof(struct job, etp)},
+    {"local_batch", KIND_UINT, offsetof(struct job, local_batch)},
     {"rc_blocks", KIND_UINT, offsetof(struct job, rc_blocks)},
 };
 

@@ -306,8 +306,9 @@ static void add_pipeline(const struct ctx *x, struct step *step, struct stage *s
     if (job->pp < 2) return;
     double message = p2p_time(x), share = job->p2p_overlap ? x->c->pp_exposed[job->fw] : 1;
     step->part_s[PART_PP] += m * 2 * v * share * message;
-    double left = bubble_left(job, m);
-    step->part_s[PART_BUBBLE] = left * ((all - longest) / v + (p - 1) * (fixed + 2 * message));
+    double rounds = (double)job_rounds(job, (uint64_t)m), left = bubble_left(job, m / rounds);
+    step->part_s[PART_BUBBLE] =
+        rounds * left * ((all - longest) / v + (p - 1) * (fixed + 2 * message));
 }
 
 struct step step_predict(const struct job *job, const struct constants *c)
