@@ -472,6 +472,10 @@ Test(ops, tokens_go_to_a_host_once)
     near((double)dispatch_of(&m).bytes, all_B * ranks, 1e-7, "limited", "bytes");
     near(dispatch_of(&m).cross, hosts / ranks, 1e-9, "limited", "share");
     cr_assert_eq(dispatch_of(&m).n, 64);
+    double none = 0; /* of 4 hosts one has 0, 1 or 2 of the 4 groups */
+    for (int j = 0; j <= 2; j++)
+        none += ways(2, j) * ways(6, 4 - j) / ways(8, 4) * ways(128 - 32 * j, 8) / ways(128, 8);
+    near(cost_touched(&m.job, 4), 4 * (1 - none), 1e-12, "limited", "hosts of two groups");
     m.job.shape.groups = 0;
     ranks = 64 * (1 - ways(252, 8) / ways(256, 8));
     hosts = 8 * (1 - ways(224, 8) / ways(256, 8));

@@ -440,10 +440,10 @@ double cost_touched(const struct job *job, double parts)
     bool limited = s->groups > 1 && s->group_topk > 0 && s->group_topk < s->groups;
     double groups = limited ? s->groups : 1, chosen = limited ? s->group_topk : 1;
     double inside = fmax(1, floor(groups / parts)), open = fmax(k, experts * chosen / groups);
-    double none = 0; /* a part holds `inside` groups, or a piece of one */
+    double none = 0, each = size / inside; /* a part holds so many groups, or a piece of one */
     for (double j = 0; j <= fmin(inside, chosen); j++) {
         double odds = choose(inside, j) * choose(groups - inside, chosen - j);
-        none += odds / choose(groups, chosen) * missed(open, fmin(size * j, open), k);
+        none += odds / choose(groups, chosen) * missed(open, fmin(each * j, open), k);
     }
     return parts * (1 - none);
 }
