@@ -141,6 +141,14 @@ static bool scales_tensors(const struct maker *m)
     return m->job->precision == PREC_FP8 && cls != DEV_B200 && cls != DEV_B300;
 }
 
+/* A weight's gradient joins that of the micro-batches before; the first has none to join. */
+static void accumulate(struct maker *m, double weights, unsigned kernels)
+{
+    double all = (double)job_microbatches(m->job);
+    double bytes = m->job->accumulate_B * weights * (all - 1) / all;
+    put_traffic(m, "add up", bytes / m->x.hbm_Bps, kernels);
+}
+
 /* A form of piece i of a product's rows, with the traffic beside it. Pieces run on streams of their
  * own, so that one fills the multiprocessors that another's last wave leaves: together they take
  * what the product takes, and a kernel's fixed time each. */
@@ -163,22 +171,24 @@ static int32_t put_piece(struct maker *m, const struct cost_product *p, enum cos
     if (pieces > 1) g.seconds = (g.seconds - fixed_s) * share + fixed_s;
     unsigned kernels = m->style->product * (m->style->apart ? p->matrices : 1) *
                        launches_of(m, p, form == COST_WEIGHT || scales_tensors(m));
-    return put(m,
-               (struct op){.name = p->name[form],
-                           .part = PART_GEMM,
-                           .kernels = (uint32_t)kernels,
-                           .seconds = g.seconds,
-                           .flops = 2 * g.m * g.n * g.k * p->count * share,
-                           .peak = cost_peak(m->job, p->narrow),
-                           .bytes = g.bytes * share,
-                           .m = (uint64_t)(pieces == 1 ? g.m : rows),
-                           .n = (uint64_t)g.n,
-                           .k = (uint64_t)g.k,
-                           .count = (uint64_t)p->count,
-                           .limit = fixed_s > g.seconds / 2 ? "launch"
-                                    : g.memory              ? "memory"
-                                                            : "compute"},
-               class);
+    int32_t op = put(m,
+                     (struct op){.name = p->name[form],
+                                 .part = PART_GEMM,
+                                 .kernels = (uint32_t)kernels,
+                                 .seconds = g.seconds,
+                                 .flops = 2 * g.m * g.n * g.k * p->count * share,
+                                 .peak = cost_peak(m->job, p->narrow),
+                                 .bytes = g.bytes * share,
+                                 .m = (uint64_t)(pieces == 1 ? g.m : rows),
+                                 .n = (uint64_t)g.n,
+                                 .k = (uint64_t)g.k,
+                                 .count = (uint64_t)p->count,
+                                 .limit = fixed_s > g.seconds / 2 ? "launch"
+                                          : g.memory              ? "memory"
+                                                                  : "compute"},
+                     class);
+    if (form == COST_WEIGHT) accumulate(m, g.m * g.n * p->count, m->style->apart ? p->matrices : 1);
+    return op;
 }
 
 static int32_t put_product(struct maker *m, const struct cost_product *p, enum cost_form form,
@@ -850,6 +860,7 @@ static void put_embedding(struct maker *m)
     } else if (makes_weights(m)) {
         put_gather(m, 1);
         put_traffic(m, "embedding back", t.bwd, m->style->lookup);
+        accumulate(m, (double)m->x.s->vocab * m->x.s->hidden / m->x.tp, 1);
     }
 }
 
