@@ -283,16 +283,16 @@ struct cost cost_attention(const struct cost_base *x, double keys, double share)
     return (struct cost){fwd + 4 * x->kernel_s, 2 * fwd + 8 * x->kernel_s};
 }
 
-double cost_element_factor(const struct cost_base *x)
+double cost_element_factor(const struct cost_base *x, bool norm)
 {
     double factor = x->c->elem[x->job->fw];
-    if (x->job->unfused_norm && x->job->fw != FW_FUSED) factor *= x->c->elem_unfused;
+    if (x->job->unfused_norm && x->job->fw != FW_FUSED && norm) factor *= x->c->elem_unfused;
     return factor;
 }
 
-struct cost cost_element(const struct cost_base *x, double bytes)
+struct cost cost_element(const struct cost_base *x, double bytes, bool norm)
 {
-    double fwd = cost_element_factor(x) * bytes / x->hbm_Bps;
+    double fwd = cost_element_factor(x, norm) * bytes / x->hbm_Bps;
     return (struct cost){fwd, 2 * fwd};
 }
 
@@ -504,8 +504,8 @@ struct layer_cost cost_dense_layer(const struct job *job, const struct constants
     struct cost inner = mlp(&x, job->shape.ffn, &l.element);
     l.gemm = sum(sum(around, inner), cost_adapters(&x));
     l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
-    struct cost el =
-        cost_element(&x, block_bytes(&x) + cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp);
+    struct cost el = cost_element(
+        &x, block_bytes(&x) + cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp, true);
     struct repeat r = {.layer = &l,
                        .mlp_fwd = inner.fwd,
                        .mla_up_fwd = up,
@@ -544,7 +544,7 @@ struct layer_cost cost_moe_layer(const struct job *job, const struct constants *
                        .mla_up_fwd = up,
                        .linears_fwd = around.fwd + inner.fwd,
                        .layers = layers_of_chunk(job)};
-    l.element = sum(l.element, cost_element(&x, bytes));
+    l.element = sum(l.element, cost_element(&x, bytes, true));
     l.tp = tp_exposed(&x);
     l.cp = cp_exposed(&x, l.attention);
     l.ep = ep_exposed(&x, e.routed);

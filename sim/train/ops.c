@@ -91,16 +91,17 @@ static void also_after(struct maker *m, int32_t op, int32_t before)
     if (before >= 0 && op > before && list[op].after[0] != before) list[op].after[1] = before;
 }
 
-static void put_element(struct maker *m, const char *name, double bytes, unsigned kernels)
+static void put_element(struct maker *m, const char *name, double bytes, unsigned kernels,
+                        bool norm)
 {
-    struct cost t = cost_element(&m->x, bytes);
+    struct cost t = cost_element(&m->x, bytes, norm);
     bool forward = m->pass == PASS_F || m->again;
     put(m,
         (struct op){.name = name,
                     .part = PART_ELEMENT,
                     .kernels = (uint32_t)(forward ? kernels : 2 * kernels),
                     .seconds = forward ? t.fwd : t.bwd,
-                    .bytes = cost_element_factor(&m->x) * bytes * (forward ? 1 : 2),
+                    .bytes = cost_element_factor(&m->x, norm) * bytes * (forward ? 1 : 2),
                     .limit = "memory"},
         CLASS_ELEMENT);
 }
@@ -431,18 +432,19 @@ static void put_norm(struct maker *m)
     double bytes = m->x.value_B * m->x.tokens * cost_norm_width(&m->x) / 2;
     /* A norm fused with dropout and residual moves what it must, on rows that tp does not divide;
      * `elem` is of the others. */
-    if (!single && m->job->fw != FW_EAGER) bytes /= fmax(1, cost_element_factor(&m->x));
-    put_element(m, "norm", bytes, single ? m->style->singles : m->style->norm);
+    if (!single && m->job->fw != FW_EAGER) bytes /= fmax(1, cost_element_factor(&m->x, false));
+    put_element(m, "norm", bytes, single ? m->style->singles : m->style->norm, true);
 }
 
 static void put_rope(struct maker *m)
 {
-    put_element(m, "rope", m->x.value_B * m->x.tokens * cost_qkv_width(&m->x), m->style->rope);
+    put_element(m, "rope", m->x.value_B * m->x.tokens * cost_qkv_width(&m->x), m->style->rope,
+                false);
 }
 
 static void put_act(struct maker *m, double bytes, bool sink)
 {
-    put_element(m, "activation", bytes, sink ? m->style->sink_act : m->style->act);
+    put_element(m, "activation", bytes, sink ? m->style->sink_act : m->style->act, false);
 }
 
 /* The adapters' products: as long again for each of the two gradients. */
@@ -617,7 +619,7 @@ static void read_counts(struct maker *m)
 
 static void put_permute(struct maker *m, const struct moe *moe, const char *name)
 {
-    put_element(m, name, moe->experts.permute_bytes / 2, m->style->permute);
+    put_element(m, name, moe->experts.permute_bytes / 2, m->style->permute, false);
 }
 
 /* Rows that each tensor-parallel rank has of its own, as without sequence parallelism the routed
