@@ -114,7 +114,7 @@ struct job {
     enum graphs graphs;
     double zb;           /* share of the bubble left: 1, 1/3 (ZB-1p), 0 (ZB-2p) */
     bool gpipe;          /* all forwards before all backwards: every micro-batch is in flight */
-    bool unfused_norm;   /* norms and rotations in single operators (legacy and eager classes) */
+    bool unfused_norm;   /* norms in single operators (legacy and eager classes) */
     bool scatter_gather; /* p2p messages are cut over tp without sequence parallelism */
     bool dp_overlap, p2p_overlap; /* communication runs beside compute as the class can */
     double grad_B;                /* bytes per gradient on the wire */
@@ -144,22 +144,21 @@ struct job {
     bool reduce_each;      /* ZeRO-2 and FSDP: gradients are reduced after each micro-batch, else
                               after the last alone */
     bool gather_tensors;   /* FSDP: weights are gathered tensor by tensor, not layer by layer */
-    double
-        accumulate_B;  /* memory traffic of adding a weight's gradient to that of the micro-batches
-                          before, where a kernel of its own does it; 0: the product does */
-    bool owner_sends;  /* ZeRO-1 and -2: a weight has one owner, who broadcasts it */
-    bool sum_beside;   /* tp: an input's gradient is summed beside the weight's gradient */
-    uint32_t prefetch; /* FSDP: layers whose weights are gathered ahead of the one that runs */
-    uint32_t tp_tiles; /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */
-    bool cp_gather;    /* cp gathers all keys and values before attention, not in a ring */
-    double moe_imbalance; /* tokens of the busiest rank's experts over the mean; 0: 1 */
-    double moe_capacity;  /* most tokens of an expert over the mean, the rest is dropped; 0: all */
-    double packed_seq;    /* tokens of a document in a packed sequence, weighted by tokens: what
-                             attention sees; 0: the whole sequence */
-    unsigned offload;     /* OFFLOAD_... */
-    double host_Bps;      /* between a GPU and its host's memory, each direction, alone */
-    double host_shared;   /* GPUs that share it (one root); >= 1 */
-    double host_mem_Bps;  /* of the host's memory per GPU: the optimizer's step on the processor */
+    double accumulate_B;   /* traffic to add a weight's gradient to those of the micro-batches
+                              before; 0: the product that makes it does so */
+    bool owner_sends;      /* ZeRO-1 and -2: a weight has one owner, who broadcasts it */
+    bool sum_beside;       /* tp: an input's gradient is summed beside the weight's gradient */
+    uint32_t prefetch;     /* FSDP: layers whose weights are gathered ahead of the one that runs */
+    uint32_t tp_tiles;     /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */
+    bool cp_gather;        /* cp gathers all keys and values before attention, not in a ring */
+    double moe_imbalance;  /* tokens of the busiest rank's experts over the mean; 0: 1 */
+    double moe_capacity;   /* most tokens of an expert over the mean, the rest is dropped; 0: all */
+    double packed_seq;     /* tokens of a document in a packed sequence, weighted by tokens: what
+                              attention sees; 0: the whole sequence */
+    unsigned offload;      /* OFFLOAD_... */
+    double host_Bps;       /* between a GPU and its host's memory, each direction, alone */
+    double host_shared;    /* GPUs that share it (one root); >= 1 */
+    double host_mem_Bps;   /* of the host's memory per GPU: the optimizer's step on the processor */
 };
 
 /* What lies in the host's memory; a set. */
