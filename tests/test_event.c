@@ -974,6 +974,31 @@ Test(event, weights_are_gathered_as_the_framework_does)
     unmake(&m);
 }
 
+/* Where a tensor has one owner, each is broadcast: as many bytes, and latency for each. */
+Test(event, owners_send_their_tensors)
+{
+    struct made m;
+    struct task_span sent[600];
+    make(&m, "--topo dgx-h100x4 --model llama3-8b --strategy zero1 --framework internevo --seq 2K "
+             "--micro-batch 1 --global-batch 32");
+    struct param_counts n = job_params(&m.job);
+    double params = 32 * n.dense_layer + 2 * n.embedding;
+    cr_assert(m.job.owner_sends);
+    m.args.keep = true;
+    m.job.grad_B = 2;
+    ps_t step_ps[2];
+    for (int k = 0; k < 2; k++) {
+        m.job.owner_sends = k == 1;
+        run(&m);
+        step_ps[k] = m.result.step_ps;
+        cr_expect_eq(spans_of(&m, "gather", sent, 600), k ? 2u * (32 * 5 + 2) : 2u);
+        near(m.result.bytes_by_axis[DP_BYTES], 31 / 32. * params * (2 + 2), 1e-8, "ZeRO-1");
+    }
+    double hops_us = 3 * m.net.values.alpha_us[m.job.fabric]; /* three borders of hosts at least */
+    cr_expect_gt(step_ps[1], step_ps[0] + (ps_t)(161 * hops_us * 1e6));
+    unmake(&m);
+}
+
 /* Megatron cut messages over the tensor-parallel ranks, and gathered them where they came in. */
 Test(event, messages_are_cut_and_put_together)
 {

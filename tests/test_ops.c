@@ -28,6 +28,8 @@ static void make(struct made *m, const char *line)
     m->c = m->tables.constants[ENGINE_CLOSED].values;
     const struct constants *event = &m->tables.constants[ENGINE_EVENT].values;
     if (!m->job.unfused_norm) m->c.elem[m->job.fw] = 1; /* see norms_move_what_they_must */
+    m->c.elem_unfused = 1;                              /* likewise */
+    m->job.accumulate_B = 0;                            /* see gradients_are_added_up */
     memcpy(m->c.host_us, event->host_us, sizeof m->c.host_us);
     m->c.sink_graph = event->sink_graph;
 }
@@ -514,6 +516,7 @@ Test(ops, norms_move_what_they_must)
     struct made m;
     make(&m, "--topo dgx-h100x2 --model llama3-8b --strategy tp1");
     double least = seconds_of(&m, "norm"), act = seconds_of(&m, "activation");
+    double rope = seconds_of(&m, "rope");
     double bytes = 2.0 * 10 * m.job.shape.hidden * (double)m.job.seq * (double)m.job.micro_batch;
     near(least, bytes / (m.job.dev.hbm_Bps * m.c.hbm_eff), 1e-9, "norm", "seconds");
     m.c.elem[FW_LEGACY] = m.c.elem[FW_EAGER] = 2;
@@ -525,6 +528,35 @@ Test(ops, norms_move_what_they_must)
     near(seconds_of(&m, "norm"), 2 * least, 1e-9, "not fused with the residual", "seconds");
     m.job.unfused_norm = true;
     near(seconds_of(&m, "norm"), 3 * least, 1e-9, "single operators", "seconds");
+    near(seconds_of(&m, "activation"), 2 * act, 1e-9, "beside single operators", "seconds");
+    near(seconds_of(&m, "rope"), 2 * rope, 1e-9, "beside single operators", "seconds");
+    unmake(&m);
+}
+
+/* All micro-batches but the first read and write the sum of the weights' gradients once more, those
+ * of a table as well, with the weights and not with the input; for adapters nothing. */
+Test(ops, gradients_are_added_up)
+{
+    static const enum layer_kind kinds[] = {LAYER_DENSE, LAYER_EMBEDDING, LAYER_HEAD};
+    struct made m;
+    make(&m, "--topo dgx-h100 --model llama3-8b --strategy tp2 --micro-batch 1 --global-batch 16");
+    const struct shape *s = &m.job.shape;
+    double h = s->hidden, q = (double)s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    double table = s->vocab * h / 2, layer = (h * (2 * q + 2 * kv) + 3 * h * s->ffn) / 2;
+    const double weights[] = {layer, table, table};
+    for (int i = 0; i < 3; i++) {
+        struct sums b = sums_of(&m, kinds[i], PASS_B, 0), both = sums_of(&m, kinds[i], PASS_BW, 0);
+        m.job.accumulate_B = 10;
+        double want = 3 / 4. * 10 * weights[i] / (m.job.dev.hbm_Bps * m.c.hbm_eff);
+        double all = sums_of(&m, kinds[i], PASS_BW, 0).part[PART_ELEMENT];
+        near(all - both.part[PART_ELEMENT], want, 1e-9, "four micro-batches", "seconds");
+        near(sums_of(&m, kinds[i], PASS_B, 0).part[PART_ELEMENT], b.part[PART_ELEMENT], 1e-12,
+             "the input's gradient", "seconds");
+        m.job.global_batch = 4;
+        near(sums_of(&m, kinds[i], PASS_BW, 0).part[PART_ELEMENT], both.part[PART_ELEMENT], 1e-12,
+             "one micro-batch", "seconds");
+        m.job.accumulate_B = 0, m.job.global_batch = 16;
+    }
     unmake(&m);
 }
 

@@ -473,6 +473,7 @@ Test(strategy, overlap_of_frameworks)
         cr_expect(job.gather_overlap == rows[i].gather && job.reduce_each == rows[i].each,
                   "row %zu", i);
         cr_expect_eq(job.prefetch, rows[i].prefetch, "row %zu: %u", i, job.prefetch);
+        cr_expect_eq(job.accumulate_B, rows[i].each ? 0 : f->accumulate_bytes, "row %zu", i);
     }
 }
 

@@ -33,7 +33,7 @@ struct constants {
     double attn_bwd_eff;          /* backward attention efficiency over forward */
     double unfused_k0, unfused_traffic, unfused_odd; /* attention without flash */
     double elem[NFW_CLASSES];                        /* element-wise traffic factor */
-    double elem_unfused;           /* more of it where norms are single operators */
+    double elem_unfused;           /* more of it in norms that are single operators */
     double kernel_us[NFW_CLASSES]; /* fixed time of a GEMM or attention kernel */
     double host_grace;             /* host costs on a Grace CPU over those on x86 */
     double step_ms[NFW_CLASSES];   /* fixed time of a step */

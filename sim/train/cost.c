@@ -283,16 +283,16 @@ struct cost cost_attention(const struct cost_base *x, double keys, double share)
     return (struct cost){fwd + 4 * x->kernel_s, 2 * fwd + 8 * x->kernel_s};
 }
 
-double cost_element_factor(const struct cost_base *x)
+double cost_element_factor(const struct cost_base *x, bool norm)
 {
     double factor = x->c->elem[x->job->fw];
-    if (x->job->unfused_norm && x->job->fw != FW_FUSED) factor *= x->c->elem_unfused;
+    if (x->job->unfused_norm && x->job->fw != FW_FUSED && norm) factor *= x->c->elem_unfused;
     return factor;
 }
 
-struct cost cost_element(const struct cost_base *x, double bytes)
+struct cost cost_element(const struct cost_base *x, double bytes, bool norm)
 {
-    double fwd = cost_element_factor(x) * bytes / x->hbm_Bps;
+    double fwd = cost_element_factor(x, norm) * bytes / x->hbm_Bps;
     return (struct cost){fwd, 2 * fwd};
 }
 
@@ -540,7 +540,7 @@ static double layers_of_chunk(const struct job *job)
 
 static double norms_forward(const struct cost_base *x)
 {
-    return cost_element(x, x->value_B * x->tokens * cost_norm_width(x)).fwd;
+    return cost_element(x, x->value_B * x->tokens * cost_norm_width(x), true).fwd;
 }
 
 struct layer_cost cost_dense_layer(const struct job *job, const struct constants *c)
@@ -553,13 +553,13 @@ struct layer_cost cost_dense_layer(const struct job *job, const struct constants
     l.gemm = sum(sum(around, inner), cost_adapters(&x));
     l.attention = cost_attention(&x, (double)job->seq, window_share(&x));
     double act_bytes = cost_mlp_bytes(&x, x.tokens, job->shape.ffn) / x.tp;
-    struct cost el = cost_element(&x, block_bytes(&x) + act_bytes);
+    struct cost el = cost_element(&x, block_bytes(&x) + act_bytes, true);
     struct repeat r = {.layer = &l,
                        .mlp_fwd = inner.fwd,
                        .mla_up_fwd = up,
                        .linears_fwd = l.gemm.fwd + l.element.fwd,
                        .norm_fwd = norms_forward(&x),
-                       .act_fwd = cost_element(&x, act_bytes).fwd,
+                       .act_fwd = cost_element(&x, act_bytes, true).fwd,
                        .layers = layers_of_chunk(job)};
     l.element = sum(l.element, el);
     l.tp = tp_exposed(&x);
@@ -594,16 +594,16 @@ struct layer_cost cost_moe_layer(const struct job *job, const struct constants *
                        .mla_up_fwd = up,
                        .linears_fwd = around.fwd + inner.fwd,
                        .norm_fwd = norms_forward(&x),
-                       .act_fwd = cost_element(&x, e.act_bytes).fwd,
+                       .act_fwd = cost_element(&x, e.act_bytes, true).fwd,
                        .layers = layers_of_chunk(job)};
-    l.element = sum(l.element, cost_element(&x, bytes));
+    l.element = sum(l.element, cost_element(&x, bytes, true));
     l.tp = tp_exposed(&x);
     l.cp = cp_exposed(&x, l.attention);
     l.ep = ep_exposed(&x, e.routed);
     double fixed = c->moe_layer_us * 1e-6 * x.host;
     l.launch = (struct cost){fixed, 2 * fixed};
     r.moe_fwd = inner.fwd + shared.fwd + router.fwd + beside.fwd * c->moe_gemm + l.ep.fwd + fixed +
-                cost_element(&x, bytes - block_bytes(&x)).fwd;
+                cost_element(&x, bytes - block_bytes(&x), true).fwd;
     l.recompute = recompute_cost(&x, &r);
     add_floor(&x, &l, c->moe_host_us);
     return l;

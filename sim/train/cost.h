@@ -115,9 +115,11 @@ double cost_norm_width(const struct cost_base *x);
 double cost_qkv_width(const struct cost_base *x);
 double cost_mlp_bytes(const struct cost_base *x, double tokens, double ffn);
 
-/* Element-wise kernels over so many bytes; how much their traffic is over the least. */
-struct cost cost_element(const struct cost_base *x, double bytes);
-double cost_element_factor(const struct cost_base *x);
+/* Element-wise kernels over so many bytes; how much their traffic is over the least: more in a norm
+ * that is written as single operators, or in all of them, as the closed form's constants have it.
+ */
+struct cost cost_element(const struct cost_base *x, double bytes, bool norm);
+double cost_element_factor(const struct cost_base *x, bool norm);
 
 /* The adapters of a layer (LoRA), the loss, the lookup in the token table. */
 struct cost cost_adapters(const struct cost_base *x);

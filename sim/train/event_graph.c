@@ -241,7 +241,7 @@ static int gather_bucket(struct build *b, struct graph_rank *r, uint32_t chunk, 
 {
     const struct group *group = &b->groups[g];
     struct wish w = {.name = "gather",
-                     .coll = COLL_ALLGATHER,
+                     .coll = b->job->owner_sends ? COLL_BROADCAST : COLL_ALLGATHER,
                      .part = PART_DP,
                      .lane = g == GROUP_EXPERT ? LANE_EXPERT : LANE_REDUCE,
                      .axis = AXIS_DP_BYTES,
@@ -253,6 +253,25 @@ static int gather_bucket(struct build *b, struct graph_rank *r, uint32_t chunk, 
     return graph_job(b, r, &w, number);
 }
 
+/* Owners of whole tensors send them to all, one after the other. */
+static int send_tensors(struct build *b, struct graph_rank *r, uint32_t chunk, int g,
+                        uint32_t ready, uint32_t close)
+{
+    const struct stage *stage = r->chunks[chunk].stage;
+    struct tensors list = {0};
+    int bad = 0;
+    for (uint32_t i = 0; i < stage->nunits; i++) {
+        unit_tensors(b->job, &stage->units[i], g, true, &list);
+    }
+    for (size_t i = 0; i < list.count && !bad; i++) {
+        uint32_t number = TASK_NONE;
+        bad = gather_bucket(b, r, chunk, g, list.params[i], ready, &number);
+        if (!bad) graph_after(b, close, number);
+    }
+    free(list.params);
+    return bad;
+}
+
 /* ZeRO-1 and -2: the owners' weights go to all; `close` waits for what no pass will wait for. */
 static int gather_weights(struct build *b, struct graph_rank *r, uint32_t ready, uint32_t close)
 {
@@ -262,6 +281,10 @@ static int gather_weights(struct build *b, struct graph_rank *r, uint32_t ready,
             double all = 0;
             uint32_t number;
             if (b->groups[g].n < 2) continue;
+            if (b->job->owner_sends) {
+                if (send_tensors(b, r, c, g, ready, close)) return -1;
+                continue;
+            }
             for (size_t k = chunk->stage->nbuckets[g]; k-- > 0;) {
                 double params = chunk->stage->buckets[g][k].params;
                 all += params;

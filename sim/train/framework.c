@@ -63,6 +63,8 @@ static const struct feature {
     {"gather-overlap", AT(gather_overlap), SWITCH, off_on, 0, 0},
     {"reduce-each", AT(reduce_each), SWITCH, off_on, 0, 0},
     {"gather-tensors", AT(gather_tensors), SWITCH, off_on, 0, 0},
+    {"accumulate-bytes", AT(accumulate_bytes), NUMBER, NULL, 0, 64},
+    {"owner-sends", AT(owner_sends), SWITCH, off_on, 0, 0},
     {"sum-beside", AT(sum_beside), SWITCH, off_on, 0, 0},
     {"prefetch", AT(prefetch), COUNT, NULL, 0, 1 << 20},
     {"prefetch-params", AT(prefetch_params), COUNT, NULL, 0, 1e15},
@@ -197,6 +199,9 @@ void framework_overlap(struct job *job, const struct framework *f)
     job->reduce_each = f->reduce_each && (whole || job->shard == SHARD_ZERO2);
     job->cut_messages = f->scatter_gather;
     job->gather_tensors = f->gather_tensors && whole;
+    bool shards = whole || job->shard == SHARD_ZERO2; /* reduced each time: its own part is added */
+    job->accumulate_B = shards && job->reduce_each ? 0 : f->accumulate_bytes;
+    job->owner_sends = f->owner_sends && (job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2);
     job->sum_beside = f->sum_beside;
     job->prefetch = !whole || !job->dp_overlap ? 0
                     : f->prefetch_params       ? layers_ahead(job, f->prefetch_params)

@@ -122,7 +122,7 @@ struct job {
     enum graphs graphs;
     double zb;           /* share of the bubble left: 1, 1/3 (ZB-1p), 0 (ZB-2p) */
     bool gpipe;          /* all forwards before all backwards: every micro-batch is in flight */
-    bool unfused_norm;   /* norms and rotations in single operators (legacy and eager classes) */
+    bool unfused_norm;   /* norms in single operators (legacy and eager classes) */
     bool scatter_gather; /* p2p messages are cut over tp without sequence parallelism */
     bool dp_overlap, p2p_overlap; /* communication runs beside compute as the class can */
     double grad_B;                /* bytes per gradient on the wire */
@@ -152,6 +152,9 @@ struct job {
     bool reduce_each;      /* ZeRO-2 and FSDP: gradients are reduced after each micro-batch, else
                               after the last alone */
     bool gather_tensors;   /* FSDP: weights are gathered tensor by tensor, not layer by layer */
+    double accumulate_B;   /* traffic to add a weight's gradient to those of the micro-batches
+                              before; 0: the product that makes it does so */
+    bool owner_sends;      /* ZeRO-1 and -2: a weight has one owner, who broadcasts it */
     bool sum_beside;       /* tp: an input's gradient is summed beside the weight's gradient */
     uint32_t prefetch;     /* FSDP: layers whose weights are gathered ahead of the one that runs */
     uint32_t tp_tiles;     /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */

@@ -104,14 +104,15 @@ static void also_after(struct maker *m, int32_t op, int32_t before)
 static void put_element(struct maker *m, const char *name, double bytes, unsigned kernels,
                         enum op_class class)
 {
-    struct cost t = cost_element(&m->x, bytes);
+    bool norm = class == CLASS_NORM;
+    struct cost t = cost_element(&m->x, bytes, norm);
     bool forward = m->pass == PASS_F || m->again;
     put(m,
         (struct op){.name = name,
                     .part = PART_ELEMENT,
                     .kernels = (uint32_t)(forward ? kernels : 2 * kernels),
                     .seconds = forward ? t.fwd : t.bwd,
-                    .bytes = cost_element_factor(&m->x) * bytes * (forward ? 1 : 2),
+                    .bytes = cost_element_factor(&m->x, norm) * bytes * (forward ? 1 : 2),
                     .limit = "memory"},
         class);
 }
@@ -152,6 +153,14 @@ static bool scales_tensors(const struct maker *m)
     return m->job->precision == PREC_FP8 && cls != DEV_B200 && cls != DEV_B300;
 }
 
+/* A weight's gradient joins that of the micro-batches before; the first has none to join. */
+static void accumulate(struct maker *m, double weights, unsigned kernels)
+{
+    double all = (double)job_microbatches(m->job);
+    double bytes = m->job->accumulate_B * weights * (all - 1) / all;
+    put_traffic(m, "add up", bytes / m->x.hbm_Bps, kernels);
+}
+
 /* A form of piece i of a product's rows, with the traffic beside it. Pieces run on streams of their
  * own, so that one fills the multiprocessors that another's last wave leaves: together they take
  * what the product takes, and a kernel's fixed time each. */
@@ -174,22 +183,24 @@ static int32_t put_piece(struct maker *m, const struct cost_product *p, enum cos
     if (pieces > 1) g.seconds = (g.seconds - fixed_s) * share + fixed_s;
     unsigned kernels = m->style->product * (m->style->apart ? p->matrices : 1) *
                        launches_of(m, p, form == COST_WEIGHT || scales_tensors(m));
-    return put(m,
-               (struct op){.name = p->name[form],
-                           .part = PART_GEMM,
-                           .kernels = (uint32_t)kernels,
-                           .seconds = g.seconds,
-                           .flops = 2 * g.m * g.n * g.k * p->count * share,
-                           .peak = cost_peak(m->job, p->narrow),
-                           .bytes = g.bytes * share,
-                           .m = (uint64_t)(pieces == 1 ? g.m : rows),
-                           .n = (uint64_t)g.n,
-                           .k = (uint64_t)g.k,
-                           .count = (uint64_t)p->count,
-                           .limit = fixed_s > g.seconds / 2 ? "launch"
-                                    : g.memory              ? "memory"
-                                                            : "compute"},
-               class);
+    int32_t op = put(m,
+                     (struct op){.name = p->name[form],
+                                 .part = PART_GEMM,
+                                 .kernels = (uint32_t)kernels,
+                                 .seconds = g.seconds,
+                                 .flops = 2 * g.m * g.n * g.k * p->count * share,
+                                 .peak = cost_peak(m->job, p->narrow),
+                                 .bytes = g.bytes * share,
+                                 .m = (uint64_t)(pieces == 1 ? g.m : rows),
+                                 .n = (uint64_t)g.n,
+                                 .k = (uint64_t)g.k,
+                                 .count = (uint64_t)p->count,
+                                 .limit = fixed_s > g.seconds / 2 ? "launch"
+                                          : g.memory              ? "memory"
+                                                                  : "compute"},
+                     class);
+    if (form == COST_WEIGHT) accumulate(m, g.m * g.n * p->count, m->style->apart ? p->matrices : 1);
+    return op;
 }
 
 static int32_t put_product(struct maker *m, const struct cost_product *p, enum cost_form form,
@@ -432,7 +443,7 @@ static void put_norm(struct maker *m)
     double bytes = m->x.value_B * m->x.tokens * cost_norm_width(&m->x) / 2;
     /* A norm fused with dropout and residual moves what it must, on rows that tp does not divide;
      * `elem` is of the others. */
-    if (!single && m->job->fw != FW_EAGER) bytes /= fmax(1, cost_element_factor(&m->x));
+    if (!single && m->job->fw != FW_EAGER) bytes /= fmax(1, cost_element_factor(&m->x, false));
     put_element(m, "norm", bytes, single ? m->style->singles : m->style->norm, CLASS_NORM);
 }
 
@@ -887,6 +898,7 @@ static void put_embedding(struct maker *m)
     } else if (makes_weights(m)) {
         put_gather(m, 1);
         put_traffic(m, "embedding back", t.bwd, m->style->lookup);
+        accumulate(m, (double)m->x.s->vocab * m->x.s->hidden / m->x.tp, 1);
     }
 }
 
