@@ -253,7 +253,8 @@ static int gather_bucket(struct build *b, struct graph_rank *r, uint32_t chunk, 
     return graph_job(b, r, &w, number);
 }
 
-/* Owners of whole tensors send them to all, one after the other. */
+/* Owners of whole tensors send what they have to all, one owner after the other: of more ranks than
+ * tensors only so many own one. */
 static int send_tensors(struct build *b, struct graph_rank *r, uint32_t chunk, int g,
                         uint32_t ready, uint32_t close)
 {
@@ -263,9 +264,15 @@ static int send_tensors(struct build *b, struct graph_rank *r, uint32_t chunk, i
     for (uint32_t i = 0; i < stage->nunits; i++) {
         unit_tensors(b->job, &stage->units[i], g, true, &list);
     }
-    for (size_t i = 0; i < list.count && !bad; i++) {
+    double all = 0;
+    size_t n = b->groups[g].n;
+    for (size_t i = 0; i < list.count; i++) {
+        all += list.params[i];
+    }
+    for (size_t i = 0; i < (n < list.count ? n : list.count) && !bad; i++) {
         uint32_t number = TASK_NONE;
-        bad = gather_bucket(b, r, chunk, g, list.params[i], ready, &number);
+        double params = n < list.count ? all / (double)n : list.params[i];
+        bad = gather_bucket(b, r, chunk, g, params, ready, &number);
         if (!bad) graph_after(b, close, number);
     }
     free(list.params);

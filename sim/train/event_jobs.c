@@ -198,7 +198,7 @@ double graph_spread(const struct build *b, int group)
 int graph_reduce(struct build *b, struct graph_rank *r, const struct gradients *of)
 {
     const struct group *g = &b->groups[of->group];
-    bool fsdp = event_fsdp(b->job), whole = b->job->shard == SHARD_NONE;
+    bool fsdp = event_fsdp(b->job), whole = b->job->shard == SHARD_NONE || b->job->owner_sends;
     uint32_t end = of->ready;
     struct wish w = {.name = "reduce",
                      .coll = whole ? COLL_ALLREDUCE : COLL_REDUCE_SCATTER,

@@ -68,7 +68,8 @@ struct framework {
     bool gather_tensors;     /* ZeRO-3: weights are gathered tensor by tensor, not layer by layer */
     double accumulate_bytes; /* moved per weight and micro-batch to add its gradient up behind the
                                 product that makes it; 0: the product adds */
-    bool owner_sends;        /* ZeRO-1 and -2: a weight belongs to one rank, which broadcasts it */
+    bool owner_sends;  /* ZeRO-1 and -2: a tensor belongs to one rank, which broadcasts it; its
+                          gradient is summed on all */
     bool sum_beside;   /* tp: the gradient of a product's input is summed beside the gradient of its
                           weight; autograd's own products make both first */
     uint64_t prefetch; /* ZeRO-3: layers gathered ahead of the one that runs */

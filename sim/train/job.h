@@ -154,7 +154,8 @@ struct job {
     bool gather_tensors;   /* FSDP: weights are gathered tensor by tensor, not layer by layer */
     double accumulate_B;   /* traffic to add a weight's gradient to those of the micro-batches
                               before; 0: the product that makes it does so */
-    bool owner_sends;      /* ZeRO-1 and -2: a weight has one owner, who broadcasts it */
+    bool owner_sends;      /* ZeRO-1 and -2: a tensor has one owner, who broadcasts it; its gradient
+                              is summed on all */
     bool sum_beside;       /* tp: an input's gradient is summed beside the weight's gradient */
     uint32_t prefetch;     /* FSDP: layers whose weights are gathered ahead of the one that runs */
     uint32_t tp_tiles;     /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */
