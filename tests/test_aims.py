@@ -104,7 +104,7 @@ class Mpi(Pairs):
             self.assertEqual(run.code, 1, run.err)
             self.assertIn(f"rank {fault.split(':')[1]}", run.err)
             self.assertIn("allreduce", run.err)
-            self.assertLess(run.seconds, 15)
+            self.assertLess(run.seconds, 2 + base.SLACK_S)
 
     def test_no_mpiexec(self):
         self.refused("allreduce", "--size", "8", "--vs", "mpi", "--mpiexec", "/nonexist/mpiexec",
@@ -200,7 +200,7 @@ class Launches(base.Case):
             process = subprocess.Popen([base.PROGRAM, "allreduce", "--size", "64", "--ranks", "2",
                                         "--launches", "0", "-n", "20", "--json", path],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for _ in range(300):  # until something was measured
+            for _ in range(600):  # until something was measured
                 time.sleep(0.1)
                 try:
                     with open(path, encoding="utf-8") as file:
@@ -209,7 +209,7 @@ class Launches(base.Case):
                 except (OSError, ValueError):
                     continue
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 130)
             self.assertIn("Avg bus bandwidth", out)
             with open(path, encoding="utf-8") as file:

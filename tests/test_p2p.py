@@ -39,7 +39,7 @@ class Case(unittest.TestCase):
         return json.loads(done.stdout, parse_constant=reject)
 
     def refused(self, *args, words=(), env=None):
-        done = run(*args, env=env, timeout=10)
+        done = run(*args, env=env)
         self.assertEqual(done.returncode, 2, f"{args}\n{done.stdout}\n{done.stderr}")
         self.assertEqual(done.stdout, "", args)
         for word in words:
