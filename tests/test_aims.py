@@ -140,15 +140,17 @@ class Others(Pairs):
         self.assertGreater(document["rows"][1]["out_of_place_compute_us"], 0)
 
     def test_a_late_rank(self):
-        document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--skew", "20ms",
-                                 *QUICK)
-        (own, other), = pairs(document)
-        self.assertEqual((own["series"], other["series"]), ("on time", "one late"))
-        self.assertEqual(document["meta"]["cadence"], "isolated")
-        for place in PLACES:
-            # the others wait for it, and its lateness is not in the time
-            self.assertGreater(other[place + "_wait_us"], 15000)
-            self.assertLess(other[place + "_p50_us"], 15000)
+        def once():
+            document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--skew", "20ms",
+                                     *QUICK)
+            (own, other), = pairs(document)
+            self.assertEqual((own["series"], other["series"]), ("on time", "one late"))
+            self.assertEqual(document["meta"]["cadence"], "isolated")
+            for place in PLACES:
+                # the others wait for it, and its lateness is not in the time
+                self.assertGreater(other[place + "_wait_us"], 15000)
+                self.assertLess(other[place + "_p50_us"], 15000)
+        base.attempts(once)
 
     def test_cold_caches(self):
         """Flushed, 1 MiB comes from memory: many times the time of what lies in a cache."""

@@ -56,6 +56,16 @@ def reject(constant):
     raise ValueError(f"JSON holds {constant}, which is no JSON")
 
 
+def attempts(try_once, most=3):
+    """For what noise can spoil: one of a few tries must go without an AssertionError."""
+    for left in reversed(range(most)):
+        try:
+            return try_once()
+        except AssertionError:
+            if not left:
+                raise
+
+
 class Case(unittest.TestCase):
     def run_fine(self, *args, **kwargs):
         run = Run(args, **kwargs)

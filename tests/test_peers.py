@@ -44,7 +44,8 @@ import time
 import unittest
 
 import test_collbench as house
-from test_collbench import ONE_BLOCK, OPERATIONS, PLACES, QUICK, TYPES, Case, Run, reject
+from test_collbench import (ONE_BLOCK, OPERATIONS, PLACES, QUICK, TYPES, Case, Run, attempts,
+                            reject)
 
 ALGORITHMS = {
     "allreduce": ["ring", "tree", "oneshot", "twoshot", "recursive_doubling", "halving_doubling",
@@ -97,15 +98,6 @@ def above_4_gib():
 
 
 class Peers(Case):
-    def attempts(self, try_once, most=3):
-        """For what noise can spoil: one of a few tries must go without an AssertionError."""
-        for left in reversed(range(most)):
-            try:
-                return try_once()
-            except AssertionError:
-                if not left:
-                    raise
-
     def sample_median(self, row, place):
         ordered = sorted(row[place + "_samples_us"])
         return ordered[(len(ordered) + 1) // 2 - 1]
@@ -302,7 +294,7 @@ class Section3(Peers):
             fits, unit = run.err.split("the largest size that fits is ")[1].split()
             share = 4 * float(fits) * units[unit] / available_B()
             self.assertTrue(0.8 < share < 1.05, share)
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_09_json_is_one_document(self):
         """Text had to be parsed, for years: nccl-tests#120, #138, #318; rccl-tests#93."""
@@ -370,7 +362,7 @@ class Section3(Peers):
             self.assertEqual({row["series"] for row in document["rows"]}, {"on time", "one late"})
             for row in document["rows"]:
                 self.assertLess(row["in_place_p50_us"], 2500, row["series"])
-        self.attempts(once)
+        attempts(once)
         document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--cadence",
                                  "isolated", *QUICK)
         self.assertGreater(document["meta"]["barrier_s"], 0)
@@ -399,7 +391,7 @@ class Section3(Peers):
             for place in PLACES:
                 ratio = same[place + "_p50_us"] / alone[place + "_p50_us"]
                 self.assertTrue(1 / 3 < ratio < 3, f"{place}: {ratio}")
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_17_a_slow_first_call(self):
         """First calls are 10 to 1000 times slower: nccl-tests#304; nccl#415, #552, #1487. Without
@@ -411,7 +403,7 @@ class Section3(Peers):
             self.assertGreater(first, 2 * row["in_place_p50_us"])
             self.assertGreaterEqual(row["in_place_max_us"], first)
             self.assertEqual(row["in_place_p50_us"], self.sample_median(row, "in_place"))
-        self.attempts(once, 5)
+        attempts(once, 5)
 
     def test_s3_18_warm_up_as_asked(self):
         """Warm-up was capped, or in another mode than what was measured: rccl-tests#75; ucx#3750,
@@ -676,7 +668,7 @@ class Section3(Peers):
             for row, after in zip(rows, rows[1:]):
                 self.assertLess(after["in_place_p50_us"], 6 * row["in_place_p50_us"],
                                 (after["size_B"], after["algo"]))
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_43_above_4_gib(self):
         """A field of 32 bits: random numbers above 4 GB: ucx#10295."""
@@ -726,7 +718,7 @@ class Section3(Peers):
             longer = runs[1].seconds - runs[0].seconds
             self.assertGreaterEqual(sums[1] - sums[0], longer / 2)
             self.assertLessEqual(sums[1], runs[1].seconds)
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_47_a_median_of_three(self):
         """The median was 0 with few iterations: ucx#6939."""
@@ -836,7 +828,7 @@ class Section3(Peers):
                                         "100")[0] for n in (2, 3))
             for place in PLACES:
                 self.assertLess(two[place + "_p50_us"], 1.5 * three[place + "_p50_us"])
-        self.attempts(once)
+        attempts(once)
 
 
 class Section4(Peers):
