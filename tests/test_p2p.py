@@ -20,7 +20,7 @@ PROGRAM = ""
 QUICK = ["-n", "5", "--cell-time", "0.1ms"]
 
 
-def run(*args, env=None, timeout=100):
+def run(*args, env=None, timeout=200):
     return subprocess.run([PROGRAM, "p2p", *args], env={**os.environ, **(env or {})},
                           timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
