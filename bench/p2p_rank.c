@@ -33,7 +33,8 @@ enum {
     MEET_SHARE = 100,    /* and so many meetings */
     WINDOW_NS = 1000000, /* a window of messages takes about that: its start and end do not count */
     DOZE_NS = 100000000, /* asleep for so long, a rank shows that it lives */
-    PIECE = 4 << 20,     /* elements filled or checked between two signs of progress */
+    LIGHT_DOZE_NS = 1000000, /* .. and at first, when peers may need it: twice as long each time */
+    PIECE = 4 << 20,         /* elements filled or checked between two signs of progress */
 };
 
 /* What a rank has as long as it lives. */
@@ -496,7 +497,7 @@ static void await_bell(struct seat *seat, uint32_t round)
     struct p2p_plan *plan = seat->plan;
     _Atomic uint32_t *bell = &p2p_place(plan, rk->rank)->bell;
     struct waiter waiter = {0};
-    struct timespec doze = {.tv_nsec = DOZE_NS};
+    struct timespec doze = {.tv_nsec = rk->drive ? LIGHT_DOZE_NS : DOZE_NS};
     /* pairs with the release in ring */
     while (atomic_load_explicit(bell, memory_order_acquire) == seat->rings) {
         uint64_t turn = atomic_load_explicit(&p2p_board(plan)->turn, memory_order_relaxed);
@@ -504,6 +505,8 @@ static void await_bell(struct seat *seat, uint32_t round)
         rank_waits(rk, 0, UINT32_MAX, (int32_t)pair.first, 0);
         long slept = syscall(SYS_futex, bell, FUTEX_WAIT, seat->rings, &doze, NULL, 0);
         if (slept) waiter_pause(&waiter, rk);
+        rank_drive(rk);
+        doze.tv_nsec = 2 * doze.tv_nsec < DOZE_NS ? 2 * doze.tv_nsec : DOZE_NS;
     }
     seat->rings++;
     rank_goes_on(rk);

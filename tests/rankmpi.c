@@ -7,8 +7,8 @@
  * one count each where ranks share cores, the data compared bit by bit; and that nobody is through
  * a barrier before the last has come. work: all-reduces for about 20 s, with a place for planted
  * faults. print: each rank writes two lines. error: a call that MPI refuses. early: rank 1 ends
- * before it has opened MPI. aside: a message meets a rank that waits in a barrier. Sentences go to
- * stderr; exit status 0, 1 or 2, and 77 when there is no mpiexec, as in the real programs. */
+ * before it has opened MPI. aside: messages meet a rank that waits for other things. Sentences go
+ * to stderr; exit status 0, 1 or 2, and 77 when there is no mpiexec, as in the real programs. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,7 @@
 enum { ALIGN = 128, WORK_COUNT = 1 << 18, WORK_S = 20, LARGE_TRIED = 17, NO_MPIEXEC = 77 };
 enum { LATE_US = 2000 };       /* of one rank, before a barrier */
 enum { LONG_BYTES = 4 << 20 }; /* MPI agrees with the peer before it sends so much */
+enum { ASIDE = 2 };            /* messages to who waits elsewhere */
 enum { EXTENT_BYTES = 16 << 20 };
 
 static double now_s(void)
@@ -43,6 +44,7 @@ struct job {
     char name[16];
     enum mpi_form form;
     _Atomic uint64_t arrivals; /* at barriers, of all ranks */
+    _Atomic bool gone;         /* of case aside: the second message */
 };
 
 static struct job *job_of(struct rank *rk)
@@ -300,38 +302,52 @@ static int case_error(struct rank *rk, struct mpi *mpi, struct err *err)
     return 0;
 }
 
-/* What rank 0 sends is only gone when rank 1 has answered, who waits in a barrier. */
+/* Sends a message that is only gone when the other rank has answered. */
+static void send_long(struct rank *rk, const struct transport *transport, struct wire *wire,
+                      void *state)
+{
+    memset(transport->room(wire, LONG_BYTES), 1, LONG_BYTES);
+    transport->post(wire, LONG_BYTES, (struct pull_ref){0});
+    for (struct waiter w = {0}; !transport->idle(state); waiter_pause(&w, rk))
+        transport->poll(state);
+}
+
+/* What rank 0 sends is only gone when rank 1 has answered, who waits in a barrier and then for
+ * something else. */
 static int case_aside(struct rank *rk, struct mpi *mpi, struct err *err)
 {
     (void)mpi;
     const struct transport *transport = transport_find("mpi", err);
     if (!transport || transport->join(rk, err)) return -1;
+    _Atomic bool *gone = &job_of(rk)->gone;
     struct lwire lwire = {.peer = 1 - rk->rank, .send = rk->rank == 0};
     struct wire_spec spec = {.rank = rk,
                              .ngroup = 2,
                              .me = rk->rank,
                              .wires = &lwire,
                              .nwires = 1,
-                             .depth = 1,
+                             .depth = ASIDE,
                              .slot_bytes = LONG_BYTES};
     struct wire *wire;
     void *state;
     if (transport->open(&spec, &wire, NULL, &state, err)) return -1;
     rank_barrier(rk);
-    if (lwire.send) {
-        memset(transport->room(wire, LONG_BYTES), 1, LONG_BYTES);
-        transport->post(wire, LONG_BYTES, (struct pull_ref){0});
-        for (struct waiter w = {0}; !transport->idle(state); waiter_pause(&w, rk))
-            transport->poll(state);
-    }
+    if (lwire.send) send_long(rk, transport, wire, state);
     rank_barrier(rk);
-    const char *got = NULL;
-    for (struct waiter w = {0}; !lwire.send && !got; waiter_pause(&w, rk)) {
-        transport->poll(state);
-        got = transport->peek(wire, LONG_BYTES, &(struct pull_ref){0});
+    if (lwire.send) send_long(rk, transport, wire, state);
+    if (lwire.send) atomic_store(gone, true);
+    for (struct waiter w = {0}; !atomic_load(gone); waiter_pause(&w, rk)) {
     }
-    if (got && got[LONG_BYTES - 1] != 1)
-        return err_add(err, ERR_FAILED, "the message has %d at its end", got[LONG_BYTES - 1]);
+    for (int i = 0; !lwire.send && i < ASIDE; i++) {
+        const char *got = NULL;
+        for (struct waiter w = {0}; !got; waiter_pause(&w, rk)) {
+            transport->poll(state);
+            got = transport->peek(wire, LONG_BYTES, &(struct pull_ref){0});
+        }
+        if (got[LONG_BYTES - 1] != 1)
+            return err_add(err, ERR_FAILED, "the message has %d at its end", got[LONG_BYTES - 1]);
+        transport->release(wire);
+    }
     rank_barrier(rk);
     transport->close(state);
     transport->leave(rk);

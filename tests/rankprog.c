@@ -277,7 +277,7 @@ static const struct {
     {"error", case_error},   {"refuse", case_refuse},     {"work", case_work},
     {"vanish", case_vanish}, {"leave", case_leave},       {"circle", case_circle},
     {"bench", case_bench},   {"deaf", case_deaf},         {"mixed", case_mixed},
-    {"halt", case_halt},
+    {"halt", case_halt},     {"unborn", case_meet},
 };
 
 /* ---- the launcher's side -------------------------------------------------------------------- */
@@ -315,7 +315,10 @@ int main(int argc, char **argv)
     while (argc >= 4 && which < ncases && strcmp(argv[1], cases[which].name))
         which++;
     if (argc < 4 || which == ncases) return 2;
-    if (launch_is_child()) return launch_child(cases[which].rank_main);
+    if (launch_is_child()) {
+        if (!strcmp(argv[1], "unborn")) raise(SIGSTOP); /* before it is a rank */
+        return launch_child(cases[which].rank_main);
+    }
 
     struct err err = ERR_INIT;
     struct inbox inbox = {.bench = !strcmp(argv[1], "bench"), .nranks = (uint32_t)atoi(argv[2])};

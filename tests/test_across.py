@@ -19,6 +19,7 @@ import unittest
 PROGRAM = ""
 TWO = ["--hosts", "127.0.0.1:2,127.0.0.2:2"]
 LONG = ["--size", "64K", "-n", "1000000", "--timeout", "3"]
+SLACK_S = 20  # starting, ending and telling, on a machine that does other things too
 MARK = "COLLBENCH_TEST_ACROSS"
 
 
@@ -28,7 +29,7 @@ def start(*args, env=None):
                             env={**os.environ, MARK: str(os.getpid()), **(env or {})})
 
 
-def finish(run, timeout=60):
+def finish(run, timeout=100):
     try:
         run.out, run.err = run.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -52,12 +53,25 @@ def marked():
     return found
 
 
+def agents():
+    """Those of the other hosts."""
+    return [pid for pid, words in marked() if "agent" in words[1:2]]
+
+
 def parent(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
         return int(stat.read().rpartition(")")[2].split()[1])
 
 
-def wait_until(condition, seconds=10):
+def await_ranks(run):
+    """Waits until all ranks work: they have measured the clock."""
+    for line in run.stdout:
+        if line.startswith("# clock"):
+            return
+    raise AssertionError(run.stderr.read())
+
+
+def wait_until(condition, seconds):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -68,7 +82,7 @@ def wait_until(condition, seconds=10):
 
 class Case(unittest.TestCase):
     def tearDown(self):
-        self.assertTrue(wait_until(lambda: not marked(), 5), marked())
+        self.assertTrue(wait_until(lambda: not marked(), 30), marked())
 
     def run_fine(self, *args):
         run = finish(start(*args))
@@ -329,13 +343,11 @@ class Faults(Case):
                     run = self.run_bad(1, "allreduce", *TWO, *LONG,
                                        env={"COLLBENCH_FAULT": f"{fault}:{rank}:9"})
                     self.assertRegex(run.err, rf"rank {rank} on .* made no progress for 3 s {words}")
-                    self.assertLess(time.monotonic() - begin, 20)
+                    self.assertLess(time.monotonic() - begin, 3 + SLACK_S)
 
     def test_a_host_is_lost(self):
         run = start("allreduce", *TWO, *LONG)
-        agents = lambda: [pid for pid, words in marked() if "agent" in words[1:2]]
-        self.assertTrue(wait_until(lambda: agents() and len(marked()) >= 6))
-        time.sleep(0.3)
+        await_ranks(run)
         os.kill(agents()[0], signal.SIGKILL)
         finish(run)
         self.assertEqual(run.returncode, 1)
@@ -344,9 +356,7 @@ class Faults(Case):
     def test_a_host_is_stopped(self):
         """Its agent says nothing more: that is named, not a rank that waits for it."""
         run = start("allreduce", *TWO, *LONG)
-        agents = lambda: [pid for pid, words in marked() if "agent" in words[1:2]]
-        self.assertTrue(wait_until(lambda: agents() and len(marked()) >= 6))
-        time.sleep(0.3)
+        await_ranks(run)
         stopped = agents() + [pid for pid, words in marked() if parent(pid) in agents()]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -361,15 +371,13 @@ class Faults(Case):
 
     def test_the_launcher_is_killed(self):
         run = start("allreduce", *TWO, *LONG)
-        self.assertTrue(wait_until(lambda: len(marked()) >= 6))
-        time.sleep(0.3)
+        await_ranks(run)
         run.kill()
         finish(run)  # and tearDown sees that nobody is left
 
     def test_interrupted(self):
         run = start("allreduce", *TWO, *LONG)
-        self.assertTrue(wait_until(lambda: len(marked()) >= 6))
-        time.sleep(0.3)
+        await_ranks(run)
         run.send_signal(signal.SIGINT)
         finish(run)
         self.assertEqual(run.returncode, 128 + signal.SIGINT)

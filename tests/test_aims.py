@@ -104,7 +104,7 @@ class Mpi(Pairs):
             self.assertEqual(run.code, 1, run.err)
             self.assertIn(f"rank {fault.split(':')[1]}", run.err)
             self.assertIn("allreduce", run.err)
-            self.assertLess(run.seconds, 15)
+            self.assertLess(run.seconds, 2 + base.SLACK_S)
 
     def test_no_mpiexec(self):
         self.refused("allreduce", "--size", "8", "--vs", "mpi", "--mpiexec", "/nonexist/mpiexec",
@@ -140,15 +140,17 @@ class Others(Pairs):
         self.assertGreater(document["rows"][1]["out_of_place_compute_us"], 0)
 
     def test_a_late_rank(self):
-        document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--skew", "20ms",
-                                 *QUICK)
-        (own, other), = pairs(document)
-        self.assertEqual((own["series"], other["series"]), ("on time", "one late"))
-        self.assertEqual(document["meta"]["cadence"], "isolated")
-        for place in PLACES:
-            # the others wait for it, and its lateness is not in the time
-            self.assertGreater(other[place + "_wait_us"], 15000)
-            self.assertLess(other[place + "_p50_us"], 15000)
+        def once():
+            document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--skew", "20ms",
+                                     *QUICK)
+            (own, other), = pairs(document)
+            self.assertEqual((own["series"], other["series"]), ("on time", "one late"))
+            self.assertEqual(document["meta"]["cadence"], "isolated")
+            for place in PLACES:
+                # the others wait for it, and its lateness is not in the time
+                self.assertGreater(other[place + "_wait_us"], 15000)
+                self.assertLess(other[place + "_p50_us"], 15000)
+        base.attempts(once)
 
     def test_cold_caches(self):
         """Flushed, 1 MiB comes from memory: many times the time of what lies in a cache."""
@@ -200,7 +202,7 @@ class Launches(base.Case):
             process = subprocess.Popen([base.PROGRAM, "allreduce", "--size", "64", "--ranks", "2",
                                         "--launches", "0", "-n", "20", "--json", path],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for _ in range(300):  # until something was measured
+            for _ in range(600):  # until something was measured
                 time.sleep(0.1)
                 try:
                     with open(path, encoding="utf-8") as file:
@@ -209,7 +211,7 @@ class Launches(base.Case):
                 except (OSError, ValueError):
                     continue
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 130)
             self.assertIn("Avg bus bandwidth", out)
             with open(path, encoding="utf-8") as file:

@@ -38,7 +38,7 @@ def start(*args, env=None, before=(), program=None):
                             env={**os.environ, MARK: str(os.getpid()), **(env or {})})
 
 
-def finish(run, timeout=60):
+def finish(run, timeout=100):
     try:
         run.out, run.err = run.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -87,7 +87,7 @@ def available_B():
 
 class Case(unittest.TestCase):
     def tearDown(self):
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         while marked() and time.monotonic() < end:
             time.sleep(0.02)
         self.assertEqual(marked(), [])
@@ -103,7 +103,7 @@ class Case(unittest.TestCase):
         run = finish(start(*args, **more))
         self.assertEqual(run.returncode, code, f"{args}\n{run.out}\n{run.err}")
         self.assertEqual(run.rows, [], args)
-        self.assertLess(time.monotonic() - begin, 30)
+        self.assertLess(time.monotonic() - begin, 60)
         return run
 
     def script(self, text):
@@ -212,7 +212,7 @@ class Hosts(Case):
                     "--connections", "3", "--size", "64K", "-n", "1000000")
         head = self.head(run)
         counts = []
-        for _ in range(100):
+        for _ in range(1000):
             made = [pid for pid, _, _, listens in sockets() if not listens]
             counts = [made.count(pid) for pid in set(made)]
             if counts == [6] * 3:

@@ -9,6 +9,7 @@ import csv
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,17 +25,25 @@ ROOTED = ["broadcast", "reduce", "gather", "scatter"]
 TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double",
          "bfloat16", "f8e4m3", "f8e5m2"]
 QUICK = ["-n", "3", "-w", "1"]
+AT_ONCE_S = 5  # of a processor's time: a machine that does other things too is no fault
+SLACK_S = 20   # starting, ending and telling, on such a machine
 PLACES = ["out_of_place", "in_place"]
+
+
+def used_s():
+    """Processor time of all children that have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class Run:
     """One finished command: exit status, both streams, rows of the text table."""
 
-    def __init__(self, args, env=None, timeout=60):
-        start = time.monotonic()
+    def __init__(self, args, env=None, timeout=100):
+        start, used = time.monotonic(), used_s()
         done = subprocess.run([PROGRAM, *args], env={**os.environ, **(env or {})}, timeout=timeout,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        self.seconds = time.monotonic() - start
+        self.seconds, self.used_s = time.monotonic() - start, used_s() - used
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
         self.lines = [line for line in self.out.splitlines() if line]
         self.rows = [line.split() for line in self.lines if not line.startswith("#")]
@@ -45,6 +54,16 @@ class Run:
 
 def reject(constant):
     raise ValueError(f"JSON holds {constant}, which is no JSON")
+
+
+def attempts(try_once, most=3):
+    """For what noise can spoil: one of a few tries must go without an AssertionError."""
+    for left in reversed(range(most)):
+        try:
+            return try_once()
+        except AssertionError:
+            if not left:
+                raise
 
 
 class Case(unittest.TestCase):
@@ -60,9 +79,10 @@ class Case(unittest.TestCase):
         self.assertEqual(run.code, code, f"{args}\n{run.out}\n{run.err}")
         return json.loads(run.out, parse_constant=reject)
 
-    def refused(self, *args, words=(), seconds=10):
+    def refused(self, *args, words=()):
         """Exit status 2, at once, nothing on stdout, and a sentence with these words."""
-        run = Run(args, timeout=seconds)
+        run = Run(args)
+        self.assertLess(run.used_s, AT_ONCE_S, args)
         self.assertEqual(run.code, 2, f"{args}\n{run.out}\n{run.err}")
         self.assertEqual(run.out, "", args)
         for word in words:
@@ -425,7 +445,6 @@ class Rows(Case):
     def test_the_header_comes_at_once(self):
         """16 million rows were walked through before the first line."""
         args = ["allreduce", "-b", "1", "-e", "64M", "-i", "1", "--ranks", "2", "-n", "1"]
-        start = time.monotonic()
         with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as parent:
             rows = 0
@@ -433,10 +452,12 @@ class Rows(Case):
                 rows += not line.startswith("#")
                 if rows == 2:
                     break
-            self.assertLess(time.monotonic() - start, 5)
+            with open(f"/proc/{parent.pid}/stat", encoding="utf-8") as stat:
+                used = sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+            self.assertLess(used / os.sysconf("SC_CLK_TCK"), AT_ONCE_S)
             parent.send_signal(signal.SIGTERM)
             parent.stdout.read()
-            self.assertEqual(parent.wait(timeout=10), 128 + signal.SIGTERM)
+            self.assertEqual(parent.wait(timeout=60), 128 + signal.SIGTERM)
 
     def test_a_wrong_element_is_found_and_named(self):
         """Constant data hid misplaced shards: mscclpp#198."""
@@ -582,7 +603,7 @@ class Files(Case):
                         parent.stdout.readline()
                     parent.stdout.close()
                     self.assertEqual(parent.stderr.read(), "")
-                    self.assertEqual(parent.wait(timeout=10), 128 + signal.SIGPIPE)
+                    self.assertEqual(parent.wait(timeout=60), 128 + signal.SIGPIPE)
                 with open(path, encoding="utf-8") as file:
                     document = json.loads(file.read(), parse_constant=reject)
                 self.assertIs(document["summary"].get("okay", document["meta"].get("okay")), False)
@@ -607,9 +628,9 @@ class Failures(Case):
 
     def test_a_rank_dies_before_the_first_operation(self):
         """The survivors ignored the timeout: gloo#520."""
-        run = Run(["allreduce", "--size", "1K", "--ranks", "3", "-T", "5"],
+        run = Run(["allreduce", "--size", "1K", "--ranks", "3", "-T", "30"],
                   env={"COLLBENCH_FAULT": "kill:1:0"})
-        self.gone(run, 10)
+        self.gone(run, 30)
         self.assertIn("rank 1", run.err)
         self.assertIn("starting", run.err)
         self.assertIn("# Out of bounds values : N/A, the run failed; 0 results were checked", run.out)
@@ -619,9 +640,9 @@ class Failures(Case):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
             run = Run(["allreduce", "-b", "1K", "-e", "64K", "-f", "2", "--ranks", "3", "--algo",
-                       "ring", "-n", "20", "-w", "1", "-T", "5", "--json", path],
+                       "ring", "-n", "20", "-w", "1", "-T", "30", "--json", path],
                       env={"COLLBENCH_FAULT": "kill:1:200"})
-            self.gone(run, 10)
+            self.gone(run, 30)
             with open(path, encoding="utf-8") as file:
                 document = json.loads(file.read(), parse_constant=reject)
         self.assertGreater(len(run.rows), 0)
@@ -633,17 +654,15 @@ class Failures(Case):
 
     def test_a_rank_is_killed_from_outside(self):
         args = ["allreduce", "--size", "1K", "--ranks", "3", "-n", "1000000", "-T", "5"]
-        start = time.monotonic()
         with subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True) as parent:
-            ranks = []
-            while len(ranks) < 3 and time.monotonic() - start < 10:
-                with open(f"/proc/{parent.pid}/task/{parent.pid}/children",
-                          encoding="ascii") as file:
-                    ranks = [int(pid) for pid in file.read().split()]
-            time.sleep(0.3)
+            for line in parent.stdout:  # the ranks run when they have measured the clock
+                if line.startswith("# clock"):
+                    break
+            with open(f"/proc/{parent.pid}/task/{parent.pid}/children", encoding="ascii") as file:
+                ranks = [int(pid) for pid in file.read().split()]
             os.kill(ranks[2], signal.SIGKILL)
-            _, err = parent.communicate(timeout=20)
+            _, err = parent.communicate(timeout=60)
         self.assertEqual(parent.returncode, 1, err)
         self.assertIn("rank 2", err)
         for pid in ranks:
@@ -654,7 +673,7 @@ class Failures(Case):
         before = set(os.listdir("/dev/shm"))
         run = Run(["allreduce", "--size", "1K", "--ranks", "3", "--algo", "ring", "--timeout", "2",
                    "-n", "20"], env={"COLLBENCH_FAULT": "stop:2:30"})
-        self.gone(run, 2 + 5)
+        self.gone(run, 2 + SLACK_S)
         for word in ("rank 2", "no progress for 2 s", "allreduce ring", "1024 B", "waited", "peer"):
             self.assertIn(word, run.err)
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())

@@ -18,7 +18,7 @@
 
 #include "base/mem.h"
 
-enum { OUTPUT_BYTES = 16384, TIMEOUT_S = 2, SLACK_S = 5 };
+enum { OUTPUT_BYTES = 16384, TIMEOUT_S = 2, SLACK_S = 20 };
 
 struct outcome {
     int status; /* as of waitpid */
@@ -39,6 +39,7 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static const int keys[3] = {SIGINT, SIGTERM, SIGHUP};
 static rlim_t most_files; /* limit of descriptors for what start() starts; 0: as it is */
 
 /* Starts rankprog CASE RANKS MODE TIMEOUT_S with a planted fault (NULL: none). */
@@ -57,6 +58,8 @@ static struct started start(const char *name, unsigned nranks, const char *mode,
         close(pipes[0]);
         close(pipes[1]);
         if (fault) setenv("COLLBENCH_FAULT", fault, 1);
+        for (int i = 0; i < 3; i++)
+            signal(keys[i], SIG_DFL); /* in the background they may be ignored */
         struct rlimit limit = {.rlim_cur = most_files, .rlim_max = most_files};
         if (most_files && setrlimit(RLIMIT_NOFILE, &limit)) _exit(126);
         /* An aborted process ends from inside a wait, with threads not joined: no leak. */
@@ -68,6 +71,21 @@ static struct started start(const char *name, unsigned nranks, const char *mode,
     free(ranks);
     free(timeout);
     return run;
+}
+
+/* Waits until the launcher has started processes; a little later these are at work. */
+static void await_ranks(const struct started *run)
+{
+    char *path = mem_printf("/proc/%d/task/%d/children", run->pid, run->pid), first = '\0';
+    while (!first) {
+        FILE *children = fopen(path, "r");
+        cr_assert(children, "the launcher has ended");
+        if (fread(&first, 1, 1, children) < 1) first = '\0';
+        fclose(children);
+        usleep(1000);
+    }
+    free(path);
+    usleep(400000);
 }
 
 /* Waits for the end of the launcher, and insists that nothing is left: no process in its session,
@@ -301,6 +319,17 @@ Test(launch, who_is_stopped_in_a_wait_is_named)
     cr_assert_lt(outcome.seconds, TIMEOUT_S + SLACK_S);
 }
 
+Test(launch, who_is_stopped_before_it_begins_is_named)
+{
+    for (int m = 0; m < 2; m++) {
+        struct outcome outcome;
+        launch("unborn", 3, modes[m], NULL, &outcome);
+        assert_exit(&outcome, 1);
+        assert_says(&outcome, "made no progress for 2 s (it is stopped)");
+        cr_assert_lt(outcome.seconds, TIMEOUT_S + SLACK_S);
+    }
+}
+
 Test(launch, a_circle_of_waits_is_told)
 {
     struct outcome outcome;
@@ -315,12 +344,11 @@ Test(launch, a_circle_of_waits_is_told)
 
 Test(launch, an_interrupted_run_ends_its_ranks)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < 6; i++) {
         struct outcome outcome;
         struct started run = start("work", 3, modes[i % 2], NULL);
-        usleep(400000);
-        cr_assert_eq(kill(run.pid, numbers[i / 2]), 0);
+        await_ranks(&run);
+        cr_assert_eq(kill(run.pid, keys[i / 2]), 0);
         finish(run, 0, &outcome);
         assert_exit(&outcome, 1);
         assert_says(&outcome, "rankprog: interrupted by signal");
@@ -333,7 +361,7 @@ Test(launch, an_interrupted_group_is_no_fault_of_a_rank)
 {
     struct outcome outcome;
     struct started run = start("work", 3, "process", NULL);
-    usleep(400000);
+    await_ranks(&run);
     cr_assert_eq(kill(-run.pid, SIGINT), 0);
     finish(run, 0, &outcome);
     assert_exit(&outcome, 1);
@@ -345,9 +373,9 @@ Test(launch, a_killed_launcher_takes_its_ranks_along)
     for (int m = 0; m < 2; m++) {
         struct outcome outcome;
         struct started run = start("work", 3, modes[m], NULL);
-        usleep(400000);
+        await_ranks(&run);
         cr_assert_eq(kill(run.pid, SIGKILL), 0);
-        finish(run, 2, &outcome); /* case_work would go on for 20 s */
+        finish(run, 10, &outcome); /* case_work would go on for 20 s */
         cr_assert(WIFSIGNALED(outcome.status));
     }
 }

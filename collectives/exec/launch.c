@@ -585,6 +585,17 @@ static uv_stdio_container_t pass_fd(int fd)
     return (uv_stdio_container_t){.flags = open ? UV_INHERIT_FD : UV_IGNORE, .data.fd = fd};
 }
 
+/* Where its ranks are found until each says so itself: see rank_init. */
+static void proc_stands_in(const struct proc *proc)
+{
+    for (uint32_t r = proc->first; !proc->run->fars && r - proc->first < proc->nranks; r++) {
+        int32_t none = 0;
+        atomic_compare_exchange_strong_explicit(&world_status(proc->run->spec->world, r)->pid,
+                                                &none, proc->process.pid, memory_order_relaxed,
+                                                memory_order_relaxed);
+    }
+}
+
 /* Starts this program once more with `argv`; its descriptors from 1 on are `fds`. */
 static int proc_spawn(struct proc *proc, char **argv, const char *name, const int fds[], int nfds,
                       struct err *err)
@@ -610,6 +621,7 @@ static int proc_spawn(struct proc *proc, char **argv, const char *name, const in
     }
     proc->spawned = true;
     proc->run->nalive++;
+    proc_stands_in(proc);
     return 0;
 }
 

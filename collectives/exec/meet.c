@@ -46,7 +46,7 @@ struct meet {
 static void rest(struct rank *rk, struct pollfd *polls, uint32_t count)
 {
     rank_beat(rk);
-    if (rk->drive) rk->drive(rk);
+    rank_drive(rk);
     poll(polls, count, POLL_MS);
 }
 

@@ -50,6 +50,7 @@ enum {
     YIELD_NS = 5000000,        /* yielding lasts this long, then sleeping begins */
     CROWDED_YIELD_NS = 20000000,
     SLEEP_NS = 50000,
+    DRIVE_NS = 1000000,      /* who waits that long looks after what its peers may need of it */
     WOKEN_YIELD_NS = 200000, /* the same for who is woken when there is something to do, */
     WOKEN_US = 1000,         /* .. and its longest sleep */
     MOST_ROUNDS = 32,        /* of a barrier */
@@ -616,13 +617,6 @@ void rank_says(struct rank *rk, const char *format, ...)
     va_end(args);
 }
 
-/* A wait in a barrier. */
-static void barrier_pause(struct waiter *waiter, struct rank *rk)
-{
-    if (rk->drive && waiter_is_slow(waiter)) rk->drive(rk);
-    waiter_pause(waiter, rk);
-}
-
 /* Round k: rank r tells rank r + 2^k and waits for rank r - 2^k. After ceil(log2 n) rounds each has
  * heard, directly or not, of all (Hensgen, Finkel, Manber: Two algorithms for barrier
  * synchronization, 1988). Flags count barriers, so none is ever reset: a peer that is one barrier
@@ -640,7 +634,7 @@ static void meet_here(struct rank *rk, uint64_t number)
         _Atomic uint64_t *mine = &flags[me * head->rounds + k].passed;
         bool told = false;
         for (struct waiter w = {0}; atomic_load_explicit(mine, memory_order_acquire) < number;
-             barrier_pause(&w, rk)) {
+             waiter_pause(&w, rk)) {
             if (!told && waiter_is_slow(&w)) {
                 rank_waits(rk, k, UINT32_MAX, (int32_t)(head->first + from), 0);
                 told = true;
@@ -663,7 +657,7 @@ void rank_barrier(struct rank *rk)
     } else if (head->nhosts > 1) {
         bool told = false;
         for (struct waiter w = {0}; atomic_load_explicit(&head->met, memory_order_acquire) < number;
-             barrier_pause(&w, rk)) {
+             waiter_pause(&w, rk)) {
             if (!told && waiter_is_slow(&w)) {
                 rank_waits(rk, 0, UINT32_MAX, (int32_t)head->first, 0);
                 told = true;
@@ -713,6 +707,7 @@ void waiter_pause_slow(struct waiter *waiter, struct rank *rk)
         waiter->since_ns = now;
         if (waiter->spins < SLOW_POLLS) waiter->spins = SLOW_POLLS;
     }
+    if (now - waiter->since_ns > DRIVE_NS) rank_drive(rk);
     uint64_t patience_ns = rk->crowded ? CROWDED_YIELD_NS : YIELD_NS;
     if (now - waiter->since_ns < (waiter->sleep ? WOKEN_YIELD_NS : patience_ns)) {
         sched_yield();

@@ -100,8 +100,8 @@ struct rank {
     void *user;                     /* the program's own */
     struct device *device;          /* its GPU, NULL: none; see device.h */
     void *net;                      /* what its transport's join made, NULL: nothing */
-    void (*drive)(struct rank *rk); /* called while it waits in a barrier: what peers still need of
-                                     * its transport; NULL: nothing */
+    void (*drive)(struct rank *rk); /* called in every longer wait, whatever it is for: what peers
+                                     * still need of its transport; NULL: nothing */
     struct meet *meet;              /* to the other hosts, of the host's first rank: see meet.h */
     /* The MPI library, NULL: it is not open; see mpi.h. */
     struct mpi_library *mpi;
@@ -227,6 +227,10 @@ void waiter_pause_slow(struct waiter *waiter, struct rank *rk);
 
 /* For who waits in another way: the rank is alive. Ends the process when the run was aborted. */
 void rank_beat(struct rank *rk);
+static inline void rank_drive(struct rank *rk)
+{
+    if (rk->drive) rk->drive(rk);
+}
 static inline bool waiter_is_slow(const struct waiter *waiter)
 {
     return waiter->spins >= 4096;
