@@ -244,6 +244,14 @@ static int part_of(struct build *b, const struct walk *w, uint32_t from, uint32_
     return 0;
 }
 
+/* A task of the compute lane is behind all that the rank has there; what ends elsewhere (the host of
+ * a pass that it bounds, operators) it is told to wait for. */
+static void behind_last(struct build *b, const struct graph_rank *r, uint32_t task)
+{
+    if (r->last != TASK_NONE && b->tasks->list[r->last].lane != b->tasks->list[task].lane)
+        graph_after(b, task, r->last);
+}
+
 /* .. as tasks of the host and of the rank, each of which goes on as far as it can: see struct
  * chunk_part. What the rank does is cut where the host waits for it. */
 static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
@@ -257,6 +265,7 @@ static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
     task.work_ps = far->total_ps;
     if (near->host_ps == 0) {
         *start = *end = graph_task(b, task, far, label);
+        behind_last(b, r, *start);
         return 0;
     }
     struct task host = {.lane = r->lane[LANE_ISSUE],
@@ -309,6 +318,7 @@ static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t 
             task.work_ps = ps_sum(task.work_ps, pass->layer_ps[pos]);
         }
         *start = *end = graph_task(b, task, pass, label);
+        behind_last(b, r, *start);
     }
     graph_after(b, *start, r->blocked);
     r->blocked = TASK_NONE;
@@ -462,7 +472,7 @@ static int add_pair(struct build *b, struct graph_rank *r, size_t index, uint32_
     *first = graph_task(b, task, pass,
                         (struct event_label){PASS_BW, "F&BW", r->index, f.micro, f.number});
     graph_after(b, *first, r->blocked);
-    if (b->args->detail == DETAIL_OP) graph_after(b, *first, r->last);
+    behind_last(b, r, *first);
     r->blocked = TASK_NONE;
     r->last = *first;
     wait_for_units(b, &f, 0, f.chunk->stage->nunits, *first);
