@@ -406,8 +406,10 @@ static int check_host(const struct job *job, struct err *err)
                    job->host_Bps, job->host_mem_Bps);
 }
 
-int graph_build(struct build *b, const struct event_args *args, const struct constants *c,
-                struct full *full, uint32_t micro, struct err *err)
+/* `met`: what jobs do to links, once that is known; NULL. */
+static int build_once(struct build *b, const struct event_args *args, const struct constants *c,
+                      struct full *full, uint32_t micro, const float (*met)[NNET_KINDS],
+                      struct err *err)
 {
     const struct job *job = args->job;
     struct pipeline_shape shape = event_shape(job, micro);
@@ -420,6 +422,8 @@ int graph_build(struct build *b, const struct event_args *args, const struct con
                         .repeat = (double)job_microbatches(job) / micro,
                         .by_unit = event_fsdp(job) || (job->offload & by_unit) != 0,
                         .ahead = job->prefetch};
+    b->finer = met != NULL;
+    if (met) memcpy(b->met, met, sizeof b->met);
     b->nsets = event_sets(args, &b->factors, err);
     if (check_host(job, err) || b->nsets == 0) return -1;
     b->pipeline = event_pipeline(job, micro, err);
@@ -444,6 +448,17 @@ int graph_build(struct build *b, const struct event_args *args, const struct con
     }
     join_sets(b);
     return 0;
+}
+
+int graph_build(struct build *b, const struct event_args *args, const struct constants *c,
+                struct full *full, uint32_t micro, struct err *err)
+{
+    float met[2][NNET_KINDS];
+    if (build_once(b, args, c, full, micro, NULL, err)) return -1;
+    if (args->detail == DETAIL_OP || !graph_crowded(b)) return 0;
+    memcpy(met, b->met, sizeof met);
+    graph_free(b);
+    return build_once(b, args, c, full, micro, (const float(*)[NNET_KINDS])met, err);
 }
 
 static void free_rank(struct graph_rank *r, uint32_t chunks)

@@ -100,6 +100,9 @@ struct build {
     double repeat;                     /* micro-batches of the step over those in the graph */
     int step;                          /* that is being built: 0, 1 */
     bool by_unit;                      /* passes are cut at every unit */
+    bool finer;                        /* passes that meet jobs on links go by operators */
+    float met[2][NNET_KINDS];          /* the most that a job of a rank keeps links busy; that a
+                                          message does */
     uint32_t ahead;                    /* uses for which weights are brought ahead */
     const struct chunk_pass **pass_of; /* by task; NULL: no pass */
     struct event_label *labels;        /* by task's label */
@@ -187,5 +190,7 @@ const struct chunk_pass *graph_pass_of(struct build *b, struct graph_rank *r, ui
 /* .. of a PAIR. */
 const struct chunk_pass *graph_pair_of(struct build *b, struct graph_rank *r,
                                        const struct pipeline_task *task);
+/* Whether passes of the graph that are whole would meet jobs on links. */
+bool graph_crowded(const struct build *b);
 /* Adds a task of the schedule behind what the rank has. */
 int graph_add_passes(struct build *b, struct graph_rank *r, size_t index);

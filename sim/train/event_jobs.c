@@ -136,6 +136,9 @@ int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint3
     }
     chunks_job_task(&task, &use, &fluid, b->c);
     task.use = graph_use(b, use.busy);
+    for (int k = 0; k < NNET_KINDS; k++) {
+        b->met[w->message][k] = fmaxf(b->met[w->message][k], fluid.busy[k]);
+    }
     struct full_call whole = {call, r->index, w->to ? w->to - 1 : TASK_NONE, w->message};
     if (b->full) task.outside = full_number(b->full, &whole);
     uint32_t join = wait_in_all_sets(b, r, w);

@@ -5,6 +5,7 @@
  * of a rank stand on their lane in the order
  *
  *   gather 0, gather 1, (pass 0) scatter 0, gather 2, (pass 1) scatter 1, gather 3 ..      */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -144,6 +145,7 @@ struct walk {
     bool gathers;           /* weights of its buckets may still be gathered */
     bool reduces;           /* its gradients are reduced as they come */
     size_t bucket[NGROUPS]; /* the next that closes */
+    bool operators;         /* they are tasks */
     bool parted;            /* its segments meet gathers or reductions, while the host goes on */
     uint32_t host;          /* the host's next task waits for it; TASK_NONE */
     uint32_t first;         /* its first segment; TASK_NONE: none yet */
@@ -296,6 +298,43 @@ static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
     return 0;
 }
 
+/* Whether the pass and something beside it may ask for more of some links than there is: an operator
+ * that is on links asks for nearly all of them, whatever it is in the mean of the pass. */
+static bool meets(const struct build *b, const struct chunk_pass *pass, bool messages)
+{
+    enum { LITTLE_PERMILLE = 5, BESIDE_PERMILLE = 50 };
+    for (int k = 0; k < NNET_KINDS; k++) {
+        if (1e3F * pass->busy[k] > LITTLE_PERMILLE && 1e3F * b->met[messages][k] > BESIDE_PERMILLE)
+            return true;
+    }
+    return false;
+}
+
+bool graph_crowded(const struct build *b)
+{
+    bool beside = b->by_unit || b->job->gather_overlap || graph_overlaps(b);
+    for (size_t i = 0; i < b->nsets * b->pipeline->shape.ranks; i++) {
+        for (uint32_t c = 0; c < b->pipeline->chunks; c++) {
+            for (int kind = 0; kind < NPASSES; kind++) {
+                const struct chunk_pass *pass = b->ranks[i].chunks[c].pass[kind];
+                if (!pass) continue;
+                if (meets(b, pass, true) || (beside && meets(b, pass, false))) return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether the operators of a pass are run one by one: those that are asked for, and those of passes
+ * that others may hold up on links. In a whole pass its bursts on links are spread over it. */
+static bool by_operators(const struct build *b, const struct walk *w)
+{
+    if (b->args->detail == DETAIL_OP) return true;
+    if (!b->finer) return false;
+    bool beside = w->parted || b->job->reduce_each;
+    return meets(b, w->pass, true) || (beside && meets(b, w->pass, false));
+}
+
 /* The part of a pass that meets units from .. to - 1, as tasks or operator by operator; *start
  * is who waits for what it needs, *end who is waited for. */
 static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t to, uint32_t *start,
@@ -304,7 +343,7 @@ static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t 
     static const char *const names[NPASSES] = {"F", "B", "W", "BW"};
     struct graph_rank *r = w->r;
     struct event_label label = {(uint8_t)w->kind, names[w->kind], r->index, w->micro, w->number};
-    if (b->args->detail == DETAIL_OP) {
+    if (w->operators) {
         *start = graph_join(b, r);
         graph_after(b, *start, r->last);
         if (add_operators(b, w, from, to, *start, end)) return -1;
@@ -509,7 +548,9 @@ int graph_add_passes(struct build *b, struct graph_rank *r, size_t index)
             struct walk w = walk_of(b, r, index, side);
             w.pass = graph_pass_of(b, r, w.number, w.kind);
             w.parted = b->by_unit || w.gathers || w.reduces;
-            if (!w.pass || add_pass(b, &w)) return -1;
+            if (!w.pass) return -1;
+            w.operators = by_operators(b, &w);
+            if (add_pass(b, &w)) return -1;
             if (first == TASK_NONE) first = w.first;
         }
     }
