@@ -59,8 +59,8 @@ static void say_strategy(struct words *w, struct rng *rng, bool experts, bool sh
     static const char *const cps[] = {"cp", "ulysses", NULL};
     say(w, mem_printf("--strategy %stp%upp%uvpp%u%s%uep%u", state, tp, pp, vpp, pick(rng, cps), cp,
                       experts ? ep : 1));
-    static const char *const schedules[] = {"gpipe", "zb-1p", "zb-2p", "dualpipe", "dualpipev",
-                                            NULL};
+    static const char *const schedules[] = {"gpipe",    "zb-1p",     "zb-2p",
+                                            "dualpipe", "dualpipev", NULL};
     if (pp > 1 && vpp == 1 && one_in(rng, 2))
         say(w, mem_printf("--schedule %s", pick(rng, schedules)));
 }
@@ -72,7 +72,7 @@ static void say_job(struct words *w, struct rng *rng, bool experts)
     static const char *const offloads[] = {"optimizer", "weights", "activations",
                                            "optimizer,weights", NULL};
     static const char *const features[] = {
-        "tp-overlap=on",    "ep-overlap=on", "dp-overlap=off",   "gather-overlap=on",
+        "tp-overlap=on",    "ep-overlap=on", "dp-overlap=off",    "gather-overlap=on",
         "p2p-overlap=off",  "ep-dedup=on",   "scatter-gather=on", "graphs=full",
         "bucket-bytes=2e7", "prefetch=2",    "gather-tensors=on", NULL};
     say(w, mem_printf("--seq %u --micro-batch %u --accumulation %u", 512u << rng_below(rng, 5),
@@ -93,18 +93,17 @@ static char *draw_line(struct rng *rng, unsigned most)
     static const char *const topos[] = {"dgx-h100",      "dgx-a100", "h200-4nic",  "pcie8-a100",
                                         "dgx-h100-roce", "p5-h100",  "hgx-mi300x", "pcie4-4090",
                                         "dgx1-v100",     NULL};
-    static const char *const dense[] = {"llama3.2-1b", "llama3-8b", "llama2-13b", "gpt2-xl",
-                                        "gemma2-2b",   NULL};
+    static const char *const dense[] = {"llama3.2-1b", "llama3-8b", "llama2-13b",
+                                        "gpt2-xl",     "gemma2-2b", NULL};
     static const char *const mixed[] = {"mixtral-8x7b", "qwen1.5-moe-a2.7b", "deepseek-v2-lite",
                                         NULL};
-    static const char *const frameworks[] = {"megatron",   "nemo",      "torchtitan", "deepspeed",
-                                             "fsdp",       "nanotron",  "composer",
-                                             "megatron-deepspeed", "neox", "internevo", NULL};
+    static const char *const frameworks[] = {
+        "megatron",           "nemo", "torchtitan", "deepspeed", "fsdp", "nanotron", "composer",
+        "megatron-deepspeed", "neox", "internevo",  NULL};
     struct words w = {0};
     bool experts = one_in(rng, 3), sharded = one_in(rng, 3);
-    say(&w, mem_printf("--topo %sx%u --model %s --framework %s", pick(rng, topos),
-                       power(rng, most), pick(rng, experts ? mixed : dense),
-                       pick(rng, frameworks)));
+    say(&w, mem_printf("--topo %sx%u --model %s --framework %s", pick(rng, topos), power(rng, most),
+                       pick(rng, experts ? mixed : dense), pick(rng, frameworks)));
     say_strategy(&w, rng, experts, sharded);
     say_job(&w, rng, experts);
     return w.text;
@@ -198,11 +197,8 @@ static void ready(struct made *m, const struct shelf *shelf)
     m->net = shelf->net.values;
     m->fluids = fluids_new(&m->plan.topo, &m->net, &lib);
     m->chunks = chunks_new();
-    m->args = (struct event_args){.job = &m->job,
-                                  .c = &m->c,
-                                  .fluids = m->fluids,
-                                  .chunks = m->chunks,
-                                  .slow = m->slow};
+    m->args = (struct event_args){
+        .job = &m->job, .c = &m->c, .fluids = m->fluids, .chunks = m->chunks, .slow = m->slow};
 }
 
 /* Breaks something, at random. */
@@ -230,12 +226,11 @@ static char *link_fault(struct rng *rng, const struct topo *topo)
 
 static void describe(struct made *m)
 {
-    m->what = mem_printf("%s%s%s%s", m->line, m->fault ? " --fault " : "",
-                         m->fault && strstr(m->fault, "/gpu") ? "link:" : "",
-                         m->fault ? m->fault : "");
+    m->what =
+        mem_printf("%s%s%s%s", m->line, m->fault ? " --fault " : "",
+                   m->fault && strstr(m->fault, "/gpu") ? "link:" : "", m->fault ? m->fault : "");
     for (size_t i = 0; i < m->args.nslow; i++) {
-        char *all =
-            mem_printf("%s --fault gpu%u=%.17g", m->what, m->slow[i].gpu, m->slow[i].speed);
+        char *all = mem_printf("%s --fault gpu%u=%.17g", m->what, m->slow[i].gpu, m->slow[i].speed);
         free(m->what);
         m->what = all;
     }

@@ -12,6 +12,9 @@
 
 #include "base/mem.h"
 
+/* Tasks up to which passes go by operators where they have to: some tenths of a second. */
+enum { FINER_MOST = 1 << 18 };
+
 /* ---- messages ---- */
 
 /* Neighbours that stand for the last and the first: two that no NVLink joins, if there are such. */
@@ -296,6 +299,7 @@ static int end_step(struct build *b, struct graph_rank *r, uint32_t meet)
     return 0;
 }
 
+/* -1; 1: there are too many operators. */
 static int add_step(struct build *b, bool whole)
 {
     uint32_t p = b->pipeline->shape.ranks;
@@ -303,6 +307,7 @@ static int add_step(struct build *b, bool whole)
     size_t n = b->nsets * p;
     for (size_t i = 0; whole && i < n; i++) {
         if (add_schedule(b, &b->ranks[i])) return -1;
+        if (b->finer && b->tasks->ntasks > FINER_MOST) return 1;
     }
     for (size_t i = 0; whole && i < n; i++) {
         if (add_messages(b, &b->ranks[i])) return -1;
@@ -406,10 +411,9 @@ static int check_host(const struct job *job, struct err *err)
                    job->host_Bps, job->host_mem_Bps);
 }
 
-/* `met`: what jobs do to links, once that is known; NULL. */
+/* `met`: what jobs do to passes, once that is known; NULL. -1; 1: there are too many operators. */
 static int build_once(struct build *b, const struct event_args *args, const struct constants *c,
-                      struct full *full, uint32_t micro, const float (*met)[NNET_KINDS],
-                      struct err *err)
+                      struct full *full, uint32_t micro, const struct met *met, struct err *err)
 {
     const struct job *job = args->job;
     struct pipeline_shape shape = event_shape(job, micro);
@@ -444,7 +448,8 @@ static int build_once(struct build *b, const struct event_args *args, const stru
         make_rank(b, i);
     }
     for (b->step = 0; b->step < 2; b->step++) {
-        if (add_step(b, b->step == 1 || pipeline_row(shape.id)->staggered)) return -1;
+        int rc = add_step(b, b->step == 1 || pipeline_row(shape.id)->staggered);
+        if (rc) return rc;
     }
     join_sets(b);
     return 0;
@@ -453,12 +458,14 @@ static int build_once(struct build *b, const struct event_args *args, const stru
 int graph_build(struct build *b, const struct event_args *args, const struct constants *c,
                 struct full *full, uint32_t micro, struct err *err)
 {
-    float met[2][NNET_KINDS];
     if (build_once(b, args, c, full, micro, NULL, err)) return -1;
     if (args->detail == DETAIL_OP || !graph_crowded(b)) return 0;
-    memcpy(met, b->met, sizeof met);
+    const struct met met[2] = {b->met[0], b->met[1]};
     graph_free(b);
-    return build_once(b, args, c, full, micro, (const float(*)[NNET_KINDS])met, err);
+    int rc = build_once(b, args, c, full, micro, met, err);
+    if (rc <= 0) return rc;
+    graph_free(b);
+    return build_once(b, args, c, full, micro, NULL, err);
 }
 
 static void free_rank(struct graph_rank *r, uint32_t chunks)

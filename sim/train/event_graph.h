@@ -80,6 +80,12 @@ struct sync {
     uint32_t ready, job;
 };
 
+/* What jobs of ranks do to passes beside them, the most of each. */
+struct met {
+    float busy[NNET_KINDS], sm; /* links; multiprocessors */
+    ps_t wire_ps;
+};
+
 struct build {
     const struct event_args *args;
     const struct job *job;
@@ -100,9 +106,8 @@ struct build {
     double repeat;                     /* micro-batches of the step over those in the graph */
     int step;                          /* that is being built: 0, 1 */
     bool by_unit;                      /* passes are cut at every unit */
-    bool finer;                        /* passes that meet jobs on links go by operators */
-    float met[2][NNET_KINDS];          /* the most that a job of a rank keeps links busy; that a
-                                          message does */
+    bool finer;                        /* passes that meet jobs go by operators */
+    struct met met[2];                 /* jobs; messages */
     uint32_t ahead;                    /* uses for which weights are brought ahead */
     const struct chunk_pass **pass_of; /* by task; NULL: no pass */
     struct event_label *labels;        /* by task's label */

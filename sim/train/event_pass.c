@@ -246,8 +246,8 @@ static int part_of(struct build *b, const struct walk *w, uint32_t from, uint32_
     return 0;
 }
 
-/* A task of the compute lane is behind all that the rank has there; what ends elsewhere (the host of
- * a pass that it bounds, operators) it is told to wait for. */
+/* A task of the compute lane is behind all that the rank has there; what ends elsewhere (the host
+ * of a pass that it bounds, operators) it is told to wait for. */
 static void behind_last(struct build *b, const struct graph_rank *r, uint32_t task)
 {
     if (r->last != TASK_NONE && b->tasks->list[r->last].lane != b->tasks->list[task].lane)
@@ -298,16 +298,23 @@ static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
     return 0;
 }
 
-/* Whether the pass and something beside it may ask for more of some links than there is: an operator
- * that is on links asks for nearly all of them, whatever it is in the mean of the pass. */
-static bool meets(const struct build *b, const struct chunk_pass *pass, bool messages)
+/* Whether a pass and jobs beside it hold each other up in a way that the mean of the pass does not
+ * tell. An operator on links asks for nearly all of them, whatever the pass does in the mean; and
+ * where the host is late, what jobs take of the multiprocessors is taken from its gaps. */
+static bool meets(const struct chunk_pass *pass, const struct met *met)
 {
-    enum { LITTLE_PERMILLE = 5, BESIDE_PERMILLE = 50 };
+    static const float little = .005F, beside = .05F;
+    bool late = (double)pass->part_ps[PART_LAUNCH] > .01 * (double)pass->total_ps;
     for (int k = 0; k < NNET_KINDS; k++) {
-        if (1e3F * pass->busy[k] > LITTLE_PERMILLE && 1e3F * b->met[messages][k] > BESIDE_PERMILLE)
-            return true;
+        if (pass->busy[k] > little && met->busy[k] > beside) return true;
     }
-    return false;
+    return late && met->sm > 0;
+}
+
+/* Of messages, which are short, where they are not too short to matter. */
+static bool meets_messages(const struct chunk_pass *pass, const struct met *met)
+{
+    return (double)met->wire_ps > .02 * (double)pass->total_ps && meets(pass, met);
 }
 
 bool graph_crowded(const struct build *b)
@@ -318,7 +325,8 @@ bool graph_crowded(const struct build *b)
             for (int kind = 0; kind < NPASSES; kind++) {
                 const struct chunk_pass *pass = b->ranks[i].chunks[c].pass[kind];
                 if (!pass) continue;
-                if (meets(b, pass, true) || (beside && meets(b, pass, false))) return true;
+                if (meets_messages(pass, &b->met[1]) || (beside && meets(pass, &b->met[0])))
+                    return true;
             }
         }
     }
@@ -326,13 +334,13 @@ bool graph_crowded(const struct build *b)
 }
 
 /* Whether the operators of a pass are run one by one: those that are asked for, and those of passes
- * that others may hold up on links. In a whole pass its bursts on links are spread over it. */
+ * that others hold up. */
 static bool by_operators(const struct build *b, const struct walk *w)
 {
     if (b->args->detail == DETAIL_OP) return true;
     if (!b->finer) return false;
     bool beside = w->parted || b->job->reduce_each;
-    return meets(b, w->pass, true) || (beside && meets(b, w->pass, false));
+    return meets_messages(w->pass, &b->met[1]) || (beside && meets(w->pass, &b->met[0]));
 }
 
 /* The part of a pass that meets units from .. to - 1, as tasks or operator by operator; *start
