@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "net/fault.h"
 #include "tests/planned.h"
+#include "tests/twice.h"
 #include "train/bucket.h"
 #include "train/event.h"
 #include "train/plan.h"
@@ -317,49 +318,6 @@ Test(event, flops_are_those_of_the_model)
     unmake(&m);
 }
 
-static void times_all(double *const *list, size_t n, double by)
-{
-    for (size_t i = 0; i < n; i++) {
-        *list[i] *= by;
-    }
-}
-
-static void times_row(double *row, size_t n, double by)
-{
-    for (size_t i = 0; i < n; i++) {
-        row[i] *= by;
-    }
-}
-
-/* All rates twice, all latencies and fixed times half. */
-static void twice_as_fast(struct made *m)
-{
-    struct net_consts *n = &m->net.values;
-    struct constants *c = &m->c;
-    struct topo *t = &m->plan.topo;
-    struct device *d = &m->job.dev;
-    double *const us[] = {&n->single_gpu_us, &n->torch_add_us, &n->base_p2p_us,
-                          &n->hop_p2p_us,    &n->base_nvls_us, &n->nvls_ramp_us,
-                          &n->base_net_us,   &n->p2p_most_us,  &c->moe_layer_us};
-    double *const rates[] = {
-        &t->line_GBps,       &t->ring_GBps,        &t->nic_Gbps,          &t->one_nic_Gbps,
-        &t->host.pcie_GBps,  &t->host.uplink_GBps, &t->host.socket_GBps,  &t->host.memory_GBps,
-        &t->accel.line_GBps, &t->accel.ring_GBps,  &t->accel.memory_GBps, &t->accel.usual_nic_Gbps,
-        &d->flops16,         &d->flops8,           &d->flops_tf32,        &d->flops32,
-        &d->hbm_Bps,         &d->ring_Bps,         &d->nic_usual_Bps,     &m->job.nic_Bps};
-    times_all(us, sizeof us / sizeof *us, .5);
-    times_all(rates, sizeof rates / sizeof *rates, 2);
-    times_row(n->launch_us, NLAUNCHES, .5);
-    times_row(n->base_us, NNCCL_PROTOS, .5);
-    times_row(n->hop_us, NNCCL_PROTOS, .5);
-    times_row(n->alpha_us, NFABRICS, .5);
-    times_row(c->kernel_us, NFW_CLASSES, .5);
-    times_row(c->host_us, NFW_CLASSES, .5);
-    times_row(c->step_ms, NFW_CLASSES, .5);
-    t->scale_up_latency_ns /= 2;
-    t->network_latency_ns /= 2;
-}
-
 Test(event, twice_as_fast_takes_half_the_time)
 {
     for (size_t i = 0; i < NKINDS; i++) {
@@ -368,7 +326,7 @@ Test(event, twice_as_fast_takes_half_the_time)
         make(&fast, kinds[i]);
         vary(&slow.job, i);
         vary(&fast.job, i);
-        twice_as_fast(&fast);
+        twice_as_fast(&fast.net.values, &fast.c, &fast.plan.topo, &fast.job);
         run(&slow);
         run(&fast);
         cr_expect(fabs(2 * fast.result.step.time_s / slow.result.step.time_s - 1) < 1e-6,

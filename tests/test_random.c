@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "net/fault.h"
+#include "tests/twice.h"
 #include "train/event.h"
 #include "train/plan.h"
 #include "train/slow.h"
@@ -190,8 +190,7 @@ static bool plan_line(struct made *m, struct shelf *shelf)
 
 static void ready(struct made *m, const struct shelf *shelf)
 {
-    static struct lib_args lib;
-    lib = lib_usual();
+    struct lib_args lib = lib_usual();
     m->job = m->plan.job;
     m->c = shelf->tables.constants[ENGINE_EVENT].values;
     m->net = shelf->net.values;
@@ -199,6 +198,15 @@ static void ready(struct made *m, const struct shelf *shelf)
     m->chunks = chunks_new();
     m->args = (struct event_args){
         .job = &m->job, .c = &m->c, .fluids = m->fluids, .chunks = m->chunks, .slow = m->slow};
+}
+
+/* Makes its network anew: nothing is known of collectives. */
+static void remake(struct made *m)
+{
+    struct lib_args lib = lib_usual();
+    fluids_free(m->fluids);
+    m->fluids = fluids_new(&m->plan.topo, &m->net, &lib);
+    m->args.fluids = m->fluids;
 }
 
 /* Breaks something, at random. */
@@ -347,5 +355,70 @@ Test(random, levels_agree)
     printf("levels: %zu of %zu over 0.5 %%, median %.3f %%, worst %.2f %%\n", over, cases,
            100 * off[cases / 2], 100 * off[cases - 1]);
     free(off);
+    shelf_release(&shelf);
+}
+
+/* ---- all rates ---- */
+
+/* All rates twice, all latencies and fixed times half: half the time. */
+Test(random, twice_as_fast_takes_half_the_time)
+{
+    size_t cases = setting("RANDOM_CASES", 120);
+    struct rng rng;
+    struct shelf shelf;
+    shelf_init(&shelf);
+    rng_init(&rng, setting("RANDOM_SEED", 2));
+    for (size_t n = 0; n < cases;) {
+        struct made m;
+        draw(&m, &shelf, &rng, 3, true);
+        if (run(&m)) {
+            double slow = m.result.step.time_s;
+            check_sums(&m);
+            remake(&m);
+            twice_as_fast(&m.net, &m.c, &m.plan.topo, &m.job);
+            cr_expect(run(&m), "%s", m.what);
+            cr_expect(fabs(2 * m.result.step.time_s / slow - 1) < 1e-6, "%s: twice %.9g, %.9g",
+                      m.what, m.result.step.time_s, slow);
+            n++;
+        }
+        unmake(&m);
+    }
+    shelf_release(&shelf);
+}
+
+/* ---- who stands for whom ---- */
+
+/* Clusters are cut, ranks of a collective and replicas of a stage stand for others: as if none did.
+ */
+Test(random, folded_is_unfolded)
+{
+    size_t cases = setting("RANDOM_CASES", 200), sets = 0, broken = 0, large = 0;
+    struct rng rng;
+    struct shelf shelf;
+    shelf_init(&shelf);
+    rng_init(&rng, setting("RANDOM_SEED", 3));
+    for (size_t n = 0; n < cases;) {
+        struct made m;
+        draw(&m, &shelf, &rng, 3, true);
+        if (run(&m)) {
+            double folded = m.result.step.time_s;
+            uint64_t events = m.result.events;
+            remake(&m);
+            fluids_unfold(m.fluids);
+            m.args.apart = true;
+            cr_expect(run(&m), "%s", m.what);
+            cr_expect(fabs(m.result.step.time_s / folded - 1) < 1e-9, "%s: %.12g, folded %.12g",
+                      m.what, m.result.step.time_s, folded);
+            sets += m.result.events > events;
+            broken += m.fault != NULL;
+            large += m.job.ngpus >= 32;
+            n++;
+        }
+        unmake(&m);
+    }
+    printf(
+        "folded: of %zu cases %zu with replicas, %zu with broken links, %zu of 32 GPUs and more\n",
+        cases, sets, broken, large);
+    cr_expect(cases < 200 || (sets > cases / 4 && broken > cases / 6 && large > cases / 6));
     shelf_release(&shelf);
 }
