@@ -326,7 +326,7 @@ static void check_sums(const struct made *m)
 /* Operator by operator a step takes what it does chunk by chunk. */
 Test(random, levels_agree)
 {
-    size_t cases = setting("RANDOM_CASES", 60), over = 0;
+    size_t cases = setting("RANDOM_CASES", 240), over = 0, whole = 0;
     double *off = mem_calloc(cases, sizeof *off);
     struct rng rng;
     struct shelf shelf;
@@ -337,10 +337,12 @@ Test(random, levels_agree)
         draw(&m, &shelf, &rng, 2, true);
         if (run(&m)) {
             double chunks = m.result.step.time_s;
+            uint64_t events = m.result.events;
             check_sums(&m);
             m.args.detail = DETAIL_OP;
             if (run(&m)) {
                 check_sums(&m);
+                whole += m.result.events > 2 * events;
                 off[n] = fabs(m.result.step.time_s / chunks - 1);
                 over += off[n] > .005;
                 cr_expect(off[n] <= .005, "%+.2f %%: %s: %.6g s, chunk by chunk %.6g s",
@@ -352,8 +354,10 @@ Test(random, levels_agree)
         unmake(&m);
     }
     qsort(off, cases, sizeof *off, by_size);
-    printf("levels: %zu of %zu over 0.5 %%, median %.3f %%, worst %.2f %%\n", over, cases,
-           100 * off[cases / 2], 100 * off[cases - 1]);
+    printf("levels: %zu of %zu over 0.5 %%, median %.3f %%, worst %.2f %%; %zu mostly of whole "
+           "passes\n",
+           over, cases, 100 * off[cases / 2], 100 * off[cases - 1], whole);
+    cr_expect(whole > cases / 3, "of %zu steps %zu have whole passes", cases, whole);
     free(off);
     shelf_release(&shelf);
 }
@@ -383,6 +387,46 @@ Test(random, twice_as_fast_takes_half_the_time)
         }
         unmake(&m);
     }
+    shelf_release(&shelf);
+}
+
+/* ---- more bandwidth ---- */
+
+/* Links inside and between hosts are up to 2 and 4 times as fast: hardly ever slower, though other
+ * collectives meet then, and the library chooses others. */
+Test(random, more_bandwidth_is_hardly_ever_slower)
+{
+    size_t cases = setting("RANDOM_CASES", 200), slower = 0;
+    double *ratio = mem_calloc(cases, sizeof *ratio);
+    struct rng rng;
+    struct shelf shelf;
+    shelf_init(&shelf);
+    rng_init(&rng, setting("RANDOM_SEED", 4));
+    for (size_t n = 0; n < cases;) {
+        struct made m;
+        draw(&m, &shelf, &rng, 2, true);
+        if (run(&m)) {
+            double slow = m.result.step.time_s;
+            double inside = 1 + rng_unit(&rng), nic = 1 + 3 * rng_unit(&rng);
+            struct topo *t = &m.plan.topo;
+            remake(&m);
+            t->line_GBps *= inside, t->ring_GBps *= inside;
+            t->nic_Gbps *= nic, t->one_nic_Gbps *= nic;
+            t->host.pcie_GBps *= nic, t->host.uplink_GBps *= nic;
+            cr_expect(run(&m), "%s", m.what);
+            ratio[n] = m.result.step.time_s / slow;
+            slower += ratio[n] > 1.01;
+            cr_expect(ratio[n] <= 1.03, "%.4f of the time with %g and %g times the rates: %s",
+                      ratio[n], inside, nic, m.what);
+            n++;
+        }
+        unmake(&m);
+    }
+    qsort(ratio, cases, sizeof *ratio, by_size);
+    printf("more bandwidth: %zu of %zu over 1 %% slower, worst %+.2f %%, median %+.2f %%\n", slower,
+           cases, 100 * ratio[cases - 1] - 100, 100 * ratio[cases / 2] - 100);
+    cr_expect(slower <= cases / 100, "%zu of %zu", slower, cases);
+    free(ratio);
     shelf_release(&shelf);
 }
 

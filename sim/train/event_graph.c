@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-/* Tasks up to which passes go by operators where they have to: some tenths of a second. */
+/* Tasks of a set up to which passes go by operators where they have to: some tenths of a second. */
 enum { FINER_MOST = 1 << 18 };
 
 /* ---- messages ---- */
@@ -307,7 +307,7 @@ static int add_step(struct build *b, bool whole)
     size_t n = b->nsets * p;
     for (size_t i = 0; whole && i < n; i++) {
         if (add_schedule(b, &b->ranks[i])) return -1;
-        if (b->finer && b->tasks->ntasks > FINER_MOST) return 1;
+        if (b->finer && b->tasks->ntasks > FINER_MOST * b->nsets) return 1;
     }
     for (size_t i = 0; whole && i < n; i++) {
         if (add_messages(b, &b->ranks[i])) return -1;
