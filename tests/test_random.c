@@ -409,6 +409,8 @@ Test(random, more_bandwidth_is_hardly_ever_slower)
             double slow = m.result.step.time_s;
             double inside = 1 + rng_unit(&rng), nic = 1 + 3 * rng_unit(&rng);
             struct topo *t = &m.plan.topo;
+            bool bus = t->scale_up == SCALE_UP_PCIE || t->scale_up == SCALE_UP_PCIE_HOST;
+            if (bus) inside = nic; /* they are the same links */
             remake(&m);
             t->line_GBps *= inside, t->ring_GBps *= inside;
             t->nic_Gbps *= nic, t->one_nic_Gbps *= nic;
