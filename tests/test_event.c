@@ -404,6 +404,9 @@ Test(event, a_host_runs_ahead_of_gathers)
         "--topo dgx-h100x2 --model mixtral-8x7b --strategy zero3 --seq 1K --global-batch 32",
         ("--topo dgx-h100x2 --model llama3.2-1b --strategy zero1 --seq 1K --framework nanotron "
          "--global-batch 16"),
+        /* passes that are cut, whose host ends last, before passes that are not */
+        ("--topo dgx-a100 --model llama3.2-1b --strategy zero2tp8 --seq 1K --framework deepspeed "
+         "--accumulation 8"),
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct made m;
