@@ -349,7 +349,7 @@ Test(event, counted_micro_batches_are_as_run)
         run(&m);
         struct event_result few = m.result;
         m.result = (struct event_result){0};
-        m.args.keep = true;
+        m.args.all = true;
         run(&m);
         cr_expect_eq(few.step_ps, m.result.step_ps, "%s", kinds[i]);
         counted += few.events < m.result.events;

@@ -459,7 +459,7 @@ int graph_build(struct build *b, const struct event_args *args, const struct con
                 struct full *full, uint32_t micro, struct err *err)
 {
     if (build_once(b, args, c, full, micro, NULL, err)) return -1;
-    if (args->detail == DETAIL_OP || !graph_crowded(b)) return 0;
+    if (args->detail == DETAIL_OP || args->keep || !graph_crowded(b)) return 0;
     const struct met met[2] = {b->met[0], b->met[1]};
     graph_free(b);
     int rc = build_once(b, args, c, full, micro, met, err);
