@@ -930,7 +930,7 @@ static void grouped_release(struct grouped *g)
 /* Folded over groups, channels and members as far as it goes, it is what it is in full. */
 Test(fold, groups_are_exact)
 {
-    enum { CASES = 120 };
+    enum { CASES = 200 };
     struct rng rng;
     rng_init(&rng, 11);
     uint32_t folded = 0, members = 0, less = 0, tried = 0;

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "net/fault.h"
 #include "tests/planned.h"
+#include "tests/twice.h"
 #include "train/bucket.h"
 #include "train/event.h"
 #include "train/plan.h"
@@ -350,49 +351,6 @@ Test(event, flops_are_those_of_the_model)
     unmake(&m);
 }
 
-static void times_all(double *const *list, size_t n, double by)
-{
-    for (size_t i = 0; i < n; i++) {
-        *list[i] *= by;
-    }
-}
-
-static void times_row(double *row, size_t n, double by)
-{
-    for (size_t i = 0; i < n; i++) {
-        row[i] *= by;
-    }
-}
-
-/* All rates twice, all latencies and fixed times half. */
-static void twice_as_fast(struct made *m)
-{
-    struct net_consts *n = &m->net.values;
-    struct constants *c = &m->c;
-    struct topo *t = &m->plan.topo;
-    struct device *d = &m->job.dev;
-    double *const us[] = {&n->single_gpu_us, &n->torch_add_us, &n->base_p2p_us,
-                          &n->hop_p2p_us,    &n->base_nvls_us, &n->nvls_ramp_us,
-                          &n->base_net_us,   &n->p2p_most_us,  &c->moe_layer_us};
-    double *const rates[] = {
-        &t->line_GBps,       &t->ring_GBps,        &t->nic_Gbps,          &t->one_nic_Gbps,
-        &t->host.pcie_GBps,  &t->host.uplink_GBps, &t->host.socket_GBps,  &t->host.memory_GBps,
-        &t->accel.line_GBps, &t->accel.ring_GBps,  &t->accel.memory_GBps, &t->accel.usual_nic_Gbps,
-        &d->flops16,         &d->flops8,           &d->flops_tf32,        &d->flops32,
-        &d->hbm_Bps,         &d->ring_Bps,         &d->nic_usual_Bps,     &m->job.nic_Bps};
-    times_all(us, sizeof us / sizeof *us, .5);
-    times_all(rates, sizeof rates / sizeof *rates, 2);
-    times_row(n->launch_us, NLAUNCHES, .5);
-    times_row(n->base_us, NNCCL_PROTOS, .5);
-    times_row(n->hop_us, NNCCL_PROTOS, .5);
-    times_row(n->alpha_us, NFABRICS, .5);
-    times_row(c->kernel_us, NFW_CLASSES, .5);
-    times_row(c->host_us, NFW_CLASSES, .5);
-    times_row(c->step_ms, NFW_CLASSES, .5);
-    t->scale_up_latency_ns /= 2;
-    t->network_latency_ns /= 2;
-}
-
 Test(event, twice_as_fast_takes_half_the_time)
 {
     for (size_t i = 0; i < NKINDS; i++) {
@@ -401,7 +359,7 @@ Test(event, twice_as_fast_takes_half_the_time)
         make(&fast, kinds[i]);
         vary(&slow.job, i);
         vary(&fast.job, i);
-        twice_as_fast(&fast);
+        twice_as_fast(&fast.net.values, &fast.c, &fast.plan.topo, &fast.job);
         run(&slow);
         run(&fast);
         cr_expect(fabs(2 * fast.result.step.time_s / slow.result.step.time_s - 1) < 1e-6,
@@ -424,7 +382,7 @@ Test(event, counted_micro_batches_are_as_run)
         run(&m);
         struct event_result few = m.result;
         m.result = (struct event_result){0};
-        m.args.keep = true;
+        m.args.all = true;
         run(&m);
         cr_expect_eq(few.step_ps, m.result.step_ps, "%s", kinds[i]);
         counted += few.events < m.result.events;
@@ -446,9 +404,11 @@ Test(event, counted_micro_batches_are_as_run)
     cr_expect(counted + 2 >= NKINDS, "of %zu jobs only", counted);
 }
 
-/* Operator by operator: the same but for what reaches over the ends of passes. */
+/* Operator by operator: the same but for what reaches over the ends of passes. Passes that jobs
+ * hold up on links go by operators in either case. */
 Test(event, operator_by_operator_is_the_same)
 {
+    size_t whole = 0;
     for (size_t i = 0; i < NKINDS; i++) {
         struct made m;
         make(&m, kinds[i]);
@@ -460,10 +420,12 @@ Test(event, operator_by_operator_is_the_same)
         m.args.detail = DETAIL_OP;
         run(&m);
         check_sums(&m, kinds[i]);
-        cr_assert(m.result.events > 2 * events, "%s: a task for every operator", kinds[i]);
+        cr_assert(m.result.events >= events, "%s: a task for every operator", kinds[i]);
+        whole += m.result.events > 2 * events;
         near(m.result.step.time_s, chunks, .005, kinds[i]);
         unmake(&m);
     }
+    cr_assert(whole > NKINDS / 2, "%zu of %d", whole, NKINDS);
 }
 
 /* Where the host bounds a sharded step: it goes on while a pass waits for a gather, but it begins a
@@ -475,6 +437,9 @@ Test(event, a_host_runs_ahead_of_gathers)
         "--topo dgx-h100x2 --model mixtral-8x7b --strategy zero3 --seq 1K --global-batch 32",
         ("--topo dgx-h100x2 --model llama3.2-1b --strategy zero1 --seq 1K --framework nanotron "
          "--global-batch 16"),
+        /* passes that are cut, whose host ends last, before passes that are not */
+        ("--topo dgx-a100 --model llama3.2-1b --strategy zero2tp8 --seq 1K --framework deepspeed "
+         "--accumulation 8"),
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct made m;
@@ -841,6 +806,7 @@ Test(event, a_pass_waits_for_its_weights)
     m.plan.topo.nic_Gbps = m.plan.topo.one_nic_Gbps = 10;
     m.job.dp_overlap = m.job.gather_overlap = true;
     m.job.bucket_B = 1e8;
+    memset(m.c.host_us, 0, sizeof m.c.host_us); /* passes that a host bounds go by operators */
     run(&m);
     cr_assert(m.result.step.part_s[PART_DP] > .7 * m.result.step.time_s);
     cr_assert(m.result.step.time_s >= m.result.step.dp_total_s, "%g, %g", m.result.step.time_s,

@@ -202,7 +202,7 @@ Test(tasks, jobs_take_multiprocessors)
     run(tasks);
     expect(tasks, j, 0, 400);       /* its own share does not slow it */
     expect(tasks, c, 0, 1100);      /* 400 at 3/4, then 700 */
-    expect(tasks, h, 0, 400 + 650); /* 400 at 7/8 */
+    expect(tasks, h, 0, 400 + 658); /* 400 at 6/7, as the half that computes takes 4/3 */
     expect(tasks, f, 0, 1000);      /* another rank's */
     tasks_free(tasks);
 }
@@ -619,7 +619,8 @@ static double plain_rate(const struct plain *p, uint32_t i, double now)
         double asks = fmin(1, (double)tasks->uses[t->use].busy[k] / hit);
         over = fmax(over, asks / fmax(1 - others, 1 / users));
     }
-    return (1 - (double)t->sm_hit * fmin(.9, sm)) / (1 - hit + hit * over);
+    double slow = 1 / (1 - fmin(.9, sm)) - 1;
+    return 1 / (1 + (double)t->sm_hit * slow + hit * (over - 1));
 }
 
 /* Starts all that can at `now`, ends what has no time; whether anything happened. */

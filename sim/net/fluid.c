@@ -45,6 +45,7 @@ struct fluids {
     const struct topo *topo;
     const struct net_consts *consts;
     struct lib_args args;
+    bool unfolded;
     struct family **families;
     size_t nfamilies, families_cap;
     struct answer *answers; /* a table of 2^k places, at most half of them full */
@@ -60,6 +61,11 @@ struct fluids *fluids_new(const struct topo *topo, const struct net_consts *cons
     fluids->consts = consts;
     fluids->args = *args;
     return fluids;
+}
+
+void fluids_unfold(struct fluids *fluids)
+{
+    fluids->unfolded = true;
 }
 
 static void family_free(struct family *family)
@@ -117,12 +123,14 @@ static bool can_cut(const struct topo *topo)
 
 /* From the start of the domain, and of the leaf, of the block's first host; within one domain from
  * that host. */
-static struct cut cut_of(const struct topo *topo, const struct fluid_call *call)
+static struct cut cut_of(const struct fluids *fluids, const struct fluid_call *call)
 {
+    const struct topo *topo = fluids->topo;
     uint64_t end = call->base + (uint64_t)call->n * call->stride - 1;
     uint64_t first = call->base / topo->per_host, last = end / topo->per_host, unit = 1;
     uint64_t domain = topo->domain_hosts ? topo->domain_hosts : 1;
-    if (!can_cut(topo)) return (struct cut){0, (uint32_t)topo->hosts, false};
+    if (fluids->unfolded || !can_cut(topo))
+        return (struct cut){0, (uint32_t)topo->hosts, topo->nfaults > 0};
     if (first / domain != last / domain) {
         unit = domain;
         if (topo->layout != TOPO_SWITCH || topo->oversubscribed > 1)
@@ -194,7 +202,7 @@ static struct family *make_family(const struct fluids *fluids, const struct flui
                                             .nranks = call->n,
                                             .slots = 1,
                                             .dtype = DT_UINT8,
-                                            .net = NET_FLOW,
+                                            .net = fluids->unfolded ? NET_FULL : NET_FLOW,
                                             .channels = fluids->args.channels};
     if (flow_site(&family->topo, &family->lay, &family->site, &alike, err) == 0) {
         family->flow = flow_group(&family->request, &family->topo, fluids->consts, &family->args,
@@ -476,7 +484,7 @@ uint32_t fluids_parts(const struct fluids *fluids, const struct fluid_call *call
 static int get_block(struct fluids *fluids, const struct fluid_call *call, struct fluid *fluid,
                      struct err *err)
 {
-    struct answer answer = {*call, cut_of(fluids->topo, call), {.algo = "", .proto = ""}};
+    struct answer answer = {*call, cut_of(fluids, call), {.algo = "", .proto = ""}};
     struct fluid_call *key = &answer.call;
     uint32_t inside = members_inside(fluids->topo, call);
     key->cross = is_spread(call, inside) ? call->cross : 1;

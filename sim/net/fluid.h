@@ -61,6 +61,10 @@ struct fluids *fluids_new(const struct topo *topo, const struct net_consts *cons
                           const struct lib_args *args);
 void fluids_free(struct fluids *fluids);
 
+/* From here on each call is run on all hosts of the cluster, every rank of its groups by itself:
+ * what cutting and folding are checked against. Before the first call. */
+void fluids_unfold(struct fluids *fluids);
+
 /* The job of a call: the library's quickest way by our constants for a group that lies so (of those
  * that the arguments ask for, where the operation has one of them), and its
  * time on the device by the engine (kernel time around the messages included, launch not). 0, or -1

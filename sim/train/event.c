@@ -80,7 +80,7 @@ static int too_many(const struct event_args *args, uint32_t micro, struct err *e
 static int run_graph(struct build *b, const struct event_args *args, const struct constants *c,
                      struct full *full, uint32_t micro, struct err *err)
 {
-    uint32_t period = args->keep || full ? 0 : period_of(args->job, micro);
+    uint32_t period = args->keep || args->all || full ? 0 : period_of(args->job, micro);
     uint64_t some = args->job->pp == 1 ? 4 : 5; /* periods, and what is left over */
     for (;; some *= 3) {
         uint64_t run = some * period + (period ? micro % period : 0);

@@ -40,10 +40,12 @@ struct event_args {
     const struct event_slow *slow;
     size_t nslow;
     double other_job; /* share of the network's links that a second job takes, 0..0.95 */
-    bool keep;        /* the graph stays in the result, for pictures */
-    bool full;        /* with DETAIL_OP: collectives run message by message (struct full) */
-    uint64_t most;    /* micro-batches x stages that a schedule which does not repeat may have to
-                         run; 0: EVENT_MOST */
+    bool apart;       /* each replica is run by itself, for tests: no other stands for it */
+    bool keep;     /* the graph stays in the result, for pictures, and all its passes are whole */
+    bool all;      /* every micro-batch is run, for tests: none is counted */
+    bool full;     /* with DETAIL_OP: collectives run message by message (struct full) */
+    uint64_t most; /* micro-batches x stages that a schedule which does not repeat may have to
+                      run; 0: EVENT_MOST */
 };
 
 /* A stage in the second step. Parts sum to the step's time. */

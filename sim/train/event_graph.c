@@ -12,6 +12,9 @@
 
 #include "base/mem.h"
 
+/* Tasks of a set up to which passes go by operators where they have to: some tenths of a second. */
+enum { FINER_MOST = 1 << 18 };
+
 /* ---- messages ---- */
 
 /* Neighbours that stand for the last and the first: two that no NVLink joins, if there are such. */
@@ -326,6 +329,7 @@ static int end_step(struct build *b, struct graph_rank *r, uint32_t meet)
     return 0;
 }
 
+/* -1; 1: there are too many operators. */
 static int add_step(struct build *b, bool whole)
 {
     uint32_t p = b->pipeline->shape.ranks;
@@ -333,6 +337,7 @@ static int add_step(struct build *b, bool whole)
     size_t n = b->nsets * p;
     for (size_t i = 0; whole && i < n; i++) {
         if (add_schedule(b, &b->ranks[i])) return -1;
+        if (b->finer && b->tasks->ntasks > FINER_MOST * b->nsets) return 1;
     }
     for (size_t i = 0; whole && i < n; i++) {
         if (add_messages(b, &b->ranks[i])) return -1;
@@ -436,8 +441,9 @@ static int check_host(const struct job *job, struct err *err)
                    job->host_Bps, job->host_mem_Bps);
 }
 
-int graph_build(struct build *b, const struct event_args *args, const struct constants *c,
-                struct full *full, uint32_t micro, struct err *err)
+/* `met`: what jobs do to passes, once that is known; NULL. -1; 1: there are too many operators. */
+static int build_once(struct build *b, const struct event_args *args, const struct constants *c,
+                      struct full *full, uint32_t micro, const struct met *met, struct err *err)
 {
     const struct job *job = args->job;
     struct pipeline_shape shape = event_shape(job, micro);
@@ -450,6 +456,8 @@ int graph_build(struct build *b, const struct event_args *args, const struct con
                         .repeat = (double)job_microbatches(job) / micro,
                         .by_unit = event_fsdp(job) || (job->offload & by_unit) != 0,
                         .ahead = job->prefetch};
+    b->finer = met != NULL;
+    if (met) memcpy(b->met, met, sizeof b->met);
     b->nsets = event_sets(args, &b->factors, err);
     if (check_host(job, err) || b->nsets == 0) return -1;
     b->pipeline = event_pipeline(job, micro, err);
@@ -470,10 +478,24 @@ int graph_build(struct build *b, const struct event_args *args, const struct con
         make_rank(b, i);
     }
     for (b->step = 0; b->step < 2; b->step++) {
-        if (add_step(b, b->step == 1 || pipeline_row(shape.id)->staggered)) return -1;
+        int rc = add_step(b, b->step == 1 || pipeline_row(shape.id)->staggered);
+        if (rc) return rc;
     }
     join_sets(b);
     return 0;
+}
+
+int graph_build(struct build *b, const struct event_args *args, const struct constants *c,
+                struct full *full, uint32_t micro, struct err *err)
+{
+    if (build_once(b, args, c, full, micro, NULL, err)) return -1;
+    if (args->detail == DETAIL_OP || args->keep || !graph_crowded(b)) return 0;
+    const struct met met[2] = {b->met[0], b->met[1]};
+    graph_free(b);
+    int rc = build_once(b, args, c, full, micro, met, err);
+    if (rc <= 0) return rc;
+    graph_free(b);
+    return build_once(b, args, c, full, micro, NULL, err);
 }
 
 static void free_rank(struct graph_rank *r, uint32_t chunks)

@@ -80,6 +80,12 @@ struct sync {
     uint32_t ready, job;
 };
 
+/* What jobs of ranks do to passes beside them, the most of each. */
+struct met {
+    float busy[NNET_KINDS], sm; /* links; multiprocessors */
+    ps_t wire_ps;
+};
+
 struct build {
     const struct event_args *args;
     const struct job *job;
@@ -100,6 +106,8 @@ struct build {
     double repeat;                     /* micro-batches of the step over those in the graph */
     int step;                          /* that is being built: 0, 1 */
     bool by_unit;                      /* passes are cut at every unit */
+    bool finer;                        /* passes that meet jobs go by operators */
+    struct met met[2];                 /* jobs; messages */
     uint32_t ahead;                    /* uses for which weights are brought ahead */
     const struct chunk_pass **pass_of; /* by task; NULL: no pass */
     struct event_label *labels;        /* by task's label */
@@ -187,5 +195,7 @@ const struct chunk_pass *graph_pass_of(struct build *b, struct graph_rank *r, ui
 /* .. of a PAIR. */
 const struct chunk_pass *graph_pair_of(struct build *b, struct graph_rank *r,
                                        const struct pipeline_task *task);
+/* Whether passes of the graph that are whole would meet jobs on links. */
+bool graph_crowded(const struct build *b);
 /* Adds a task of the schedule behind what the rank has. */
 int graph_add_passes(struct build *b, struct graph_rank *r, size_t index);

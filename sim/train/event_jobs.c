@@ -113,6 +113,15 @@ static void sync_job(struct build *b, const struct graph_rank *r, uint32_t join,
     b->sync[at][b->nsync[at]++] = (struct sync){join, job};
 }
 
+static void note_job(struct met *met, const struct fluid *fluid, float sm)
+{
+    for (int k = 0; k < NNET_KINDS; k++) {
+        met->busy[k] = fmaxf(met->busy[k], fluid->busy[k]);
+    }
+    met->sm = fmaxf(met->sm, sm);
+    if (fluid->wire_ps > met->wire_ps) met->wire_ps = fluid->wire_ps;
+}
+
 /* A collective or message of the rank. */
 int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint32_t *number)
 {
@@ -136,6 +145,7 @@ int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint3
     }
     chunks_job_task(&task, &use, &fluid, b->c);
     task.use = graph_use(b, use.busy);
+    note_job(&b->met[w->message], &fluid, task.sm);
     struct full_call whole = {call, r->index, w->to ? w->to - 1 : TASK_NONE, w->message};
     if (b->full) task.outside = full_number(b->full, &whole);
     uint32_t join = wait_in_all_sets(b, r, w);

@@ -401,7 +401,8 @@ size_t event_sets(const struct event_args *args, double **factors, struct err *e
 {
     const struct job *job = args->job;
     if (check_slow(args, err)) return 0;
-    struct replica *list = mem_calloc(args->nslow + 1, sizeof *list);
+    uint64_t replicas = replicas_of(job);
+    struct replica *list = mem_calloc(args->nslow + (args->apart ? replicas : 1), sizeof *list);
     size_t count = 0, sets = 0;
     for (size_t i = 0; i < args->nslow; i++) {
         uint32_t stage;
@@ -410,11 +411,15 @@ size_t event_sets(const struct event_args *args, double **factors, struct err *e
         double *row = replica_row(list, &count, id, job->pp);
         row[stage] = fmax(row[stage], 1 / args->slow[i].speed);
     }
-    if (count < replicas_of(job)) replica_row(list, &count, UINT64_MAX, job->pp);
+    for (uint64_t id = 0; args->apart && id < replicas; id++) {
+        replica_row(list, &count, id, job->pp);
+    }
+    if (count < replicas) replica_row(list, &count, UINT64_MAX, job->pp);
     double *all = mem_calloc(count * job->pp, sizeof *all);
     for (size_t i = 0; i < count; i++) { /* replicas that are alike are one set */
         size_t same = 0, bytes = job->pp * sizeof *all;
-        while (same < sets && memcmp(all + same * job->pp, list[i].factors, bytes) != 0) {
+        while (same < sets &&
+               (args->apart || memcmp(all + same * job->pp, list[i].factors, bytes) != 0)) {
             same++;
         }
         if (same == sets) memcpy(all + sets++ * job->pp, list[i].factors, bytes);

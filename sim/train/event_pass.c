@@ -5,6 +5,7 @@
  * of a rank stand on their lane in the order
  *
  *   gather 0, gather 1, (pass 0) scatter 0, gather 2, (pass 1) scatter 1, gather 3 ..      */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -144,6 +145,7 @@ struct walk {
     bool gathers;           /* weights of its buckets may still be gathered */
     bool reduces;           /* its gradients are reduced as they come */
     size_t bucket[NGROUPS]; /* the next that closes */
+    bool operators;         /* they are tasks */
     bool parted;            /* its segments meet gathers or reductions, while the host goes on */
     uint32_t host;          /* the host's next task waits for it; TASK_NONE */
     uint32_t first;         /* its first segment; TASK_NONE: none yet */
@@ -244,6 +246,14 @@ static int part_of(struct build *b, const struct walk *w, uint32_t from, uint32_
     return 0;
 }
 
+/* A task of the compute lane is behind all that the rank has there; what ends elsewhere (the host
+ * of a pass that it bounds, operators) it is told to wait for. */
+static void behind_last(struct build *b, const struct graph_rank *r, uint32_t task)
+{
+    if (r->last != TASK_NONE && b->tasks->list[r->last].lane != b->tasks->list[task].lane)
+        graph_after(b, task, r->last);
+}
+
 /* .. as tasks of the host and of the rank, each of which goes on as far as it can: see struct
  * chunk_part. What the rank does is cut where the host waits for it. */
 static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
@@ -257,6 +267,7 @@ static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
     task.work_ps = far->total_ps;
     if (near->host_ps == 0) {
         *start = *end = graph_task(b, task, far, label);
+        behind_last(b, r, *start);
         return 0;
     }
     struct task host = {.lane = r->lane[LANE_ISSUE],
@@ -287,6 +298,51 @@ static int add_part(struct build *b, struct walk *w, uint32_t from, uint32_t to,
     return 0;
 }
 
+/* Whether a pass and jobs beside it hold each other up in a way that the mean of the pass does not
+ * tell. An operator on links asks for nearly all of them, whatever the pass does in the mean; and
+ * where the host is late, what jobs take of the multiprocessors is taken from its gaps. */
+static bool meets(const struct chunk_pass *pass, const struct met *met)
+{
+    static const float little = .005F, beside = .05F;
+    bool late = (double)pass->part_ps[PART_LAUNCH] > .01 * (double)pass->total_ps;
+    for (int k = 0; k < NNET_KINDS; k++) {
+        if (pass->busy[k] > little && met->busy[k] > beside) return true;
+    }
+    return late && met->sm > 0;
+}
+
+/* Of messages, which are short, where they are not too short to matter. */
+static bool meets_messages(const struct chunk_pass *pass, const struct met *met)
+{
+    return (double)met->wire_ps > .02 * (double)pass->total_ps && meets(pass, met);
+}
+
+bool graph_crowded(const struct build *b)
+{
+    bool beside = b->by_unit || b->job->gather_overlap || graph_overlaps(b);
+    for (size_t i = 0; i < b->nsets * b->pipeline->shape.ranks; i++) {
+        for (uint32_t c = 0; c < b->pipeline->chunks; c++) {
+            for (int kind = 0; kind < NPASSES; kind++) {
+                const struct chunk_pass *pass = b->ranks[i].chunks[c].pass[kind];
+                if (!pass) continue;
+                if (meets_messages(pass, &b->met[1]) || (beside && meets(pass, &b->met[0])))
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether the operators of a pass are run one by one: those that are asked for, and those of passes
+ * that others hold up. */
+static bool by_operators(const struct build *b, const struct walk *w)
+{
+    if (b->args->detail == DETAIL_OP) return true;
+    if (!b->finer) return false;
+    bool beside = w->parted || b->job->reduce_each;
+    return meets_messages(w->pass, &b->met[1]) || (beside && meets(w->pass, &b->met[0]));
+}
+
 /* The part of a pass that meets units from .. to - 1, as tasks or operator by operator; *start
  * is who waits for what it needs, *end who is waited for. */
 static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t to, uint32_t *start,
@@ -295,7 +351,7 @@ static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t 
     static const char *const names[NPASSES] = {"F", "B", "W", "BW"};
     struct graph_rank *r = w->r;
     struct event_label label = {(uint8_t)w->kind, names[w->kind], r->index, w->micro, w->number};
-    if (b->args->detail == DETAIL_OP) {
+    if (w->operators) {
         *start = graph_join(b, r);
         graph_after(b, *start, r->last);
         if (add_operators(b, w, from, to, *start, end)) return -1;
@@ -309,6 +365,7 @@ static int add_segment(struct build *b, struct walk *w, uint32_t from, uint32_t 
             task.work_ps = ps_sum(task.work_ps, pass->layer_ps[pos]);
         }
         *start = *end = graph_task(b, task, pass, label);
+        behind_last(b, r, *start);
     }
     graph_after(b, *start, r->blocked);
     r->blocked = TASK_NONE;
@@ -462,7 +519,7 @@ static int add_pair(struct build *b, struct graph_rank *r, size_t index, uint32_
     *first = graph_task(b, task, pass,
                         (struct event_label){PASS_BW, "F&BW", r->index, f.micro, f.number});
     graph_after(b, *first, r->blocked);
-    if (b->args->detail == DETAIL_OP) graph_after(b, *first, r->last);
+    behind_last(b, r, *first);
     r->blocked = TASK_NONE;
     r->last = *first;
     wait_for_units(b, &f, 0, f.chunk->stage->nunits, *first);
@@ -499,7 +556,9 @@ int graph_add_passes(struct build *b, struct graph_rank *r, size_t index)
             struct walk w = walk_of(b, r, index, side);
             w.pass = graph_pass_of(b, r, w.number, w.kind);
             w.parted = b->by_unit || w.gathers || w.reduces;
-            if (!w.pass || add_pass(b, &w)) return -1;
+            if (!w.pass) return -1;
+            w.operators = by_operators(b, &w);
+            if (add_pass(b, &w)) return -1;
             if (first == TASK_NONE) first = w.first;
         }
     }

@@ -279,18 +279,20 @@ static double most_over(const struct tasks *tasks, const struct task *task, doub
     return most;
 }
 
+/* What is computed takes longer by what is left of the multiprocessors, what is on links by their
+ * load: each for its share of the work. */
 static double rate_of(const struct tasks *tasks, const struct task *task)
 {
     const struct tasks_private *own = tasks->own;
     const struct rank *rank = &own->ranks[task->rank];
-    double rate = 1;
+    double left = 1, stretch = 1;
     int64_t others = rank->sm - share(task->sm);
-    if (others > 0) rate -= (double)task->sm_hit * fmin(SM_MOST, (double)others / SHARE_ONE);
+    if (others > 0 && task->sm_hit > 0) left -= fmin(SM_MOST, (double)others / SHARE_ONE);
     if (task->use != TASK_NONE && task->link_hit > 0) {
-        double hit = (double)task->link_hit, over = most_over(tasks, task, hit);
-        if (over > 1) rate /= 1 - hit + hit * over;
+        double hit = (double)task->link_hit;
+        stretch = 1 - hit + hit * most_over(tasks, task, hit);
     }
-    return rate;
+    return left / (left * stretch + (double)task->sm_hit * (1 - left));
 }
 
 /* `work` at `rate`, rounded up to what is not too early. */

@@ -102,19 +102,20 @@ uint32_t tasks_use(struct tasks *tasks, const struct task_use *use);
 uint32_t tasks_add(struct tasks *tasks, const struct task *task);
 void tasks_after(struct tasks *tasks, uint32_t task, uint32_t before);
 
-/* Runs all. Rates: a task with work left progresses at (1 - sm_hit x min(.9, sum of sm of other
- * running jobs of its rank)) / ((1 - link_hit) + link_hit x over), where over >= 1 is the largest,
- * over the kinds of links that it uses, of what it asks for over what it gets. It asks for a = busy
- * / link_hit, at most 1, as link_hit is the share of its work that is on links. It gets what the
- * others that are past their latency leave, or its fair part f, 1 over the number of users, if that
- * is more: each of the others takes busy / ((1 - link_hit) + link_hit x max(1, a / f)), since who
- * is held up on links is on them for longer, but computes as long as before. So who asks for little
- * is not slowed, and who comes in bursts leaves the time between them. Links have two directions: a
- * message loads those out of its rank and those into its peer, other jobs both of their rank.
- * Starts and ends of one instant are all applied before rates change; an end is rounded up to the
- * picosecond, and exact where the rate is 1 throughout. 0, or -1 (ERR_FAILED, which names the first
- * task that cannot start) where they wait for each other in a circle, or for a job of others that
- * does not end. O(tasks x log). */
+/* Runs all. Rates: a task with work left progresses at 1 / (1 + sm_hit x (1 / (1 - sm) - 1) +
+ * link_hit x (over - 1)): its parts one after the other, each as slow as it is made. sm: min(.9,
+ * sum of sm of other running jobs of its rank); over >= 1: the largest, over the kinds of links
+ * that it uses, of what it asks for over what it gets. It asks for a = busy / link_hit, at most 1,
+ * as link_hit is the share of its work that is on links. It gets what the others that are past
+ * their latency leave, or its fair part f, 1 over the number of users, if that is more: each of the
+ * others takes busy / ((1 - link_hit) + link_hit x max(1, a / f)), since who is held up on links is
+ * on them for longer, but computes as long as before. So who asks for little is not slowed, and who
+ * comes in bursts leaves the time between them. Links have two directions: a message loads those
+ * out of its rank and those into its peer, other jobs both of their rank. Starts and ends of one
+ * instant are all applied before rates change; an end is rounded up to the picosecond, and exact
+ * where the rate is 1 throughout. 0, or -1 (ERR_FAILED, which names the first task that cannot
+ * start) where they wait for each other in a circle, or for a job of others that does not end.
+ * O(tasks x log). */
 int tasks_run(struct tasks *tasks, struct err *err);
 
 /* When the last task ended. */
