@@ -63,6 +63,9 @@ static const struct feature {
     {"gather-overlap", AT(gather_overlap), SWITCH, off_on, 0, 0},
     {"reduce-each", AT(reduce_each), SWITCH, off_on, 0, 0},
     {"gather-tensors", AT(gather_tensors), SWITCH, off_on, 0, 0},
+    {"reduce-copy-bytes", AT(reduce_copy_bytes), NUMBER, NULL, 0, 64},
+    {"piece-kernels", AT(piece_kernels), NUMBER, NULL, 0, 16},
+    {"gather-sync", AT(gather_sync), SWITCH, off_on, 0, 0},
     {"sum-beside", AT(sum_beside), SWITCH, off_on, 0, 0},
     {"prefetch", AT(prefetch), COUNT, NULL, 0, 1 << 20},
     {"prefetch-params", AT(prefetch_params), COUNT, NULL, 0, 1e15},
@@ -197,6 +200,9 @@ void framework_overlap(struct job *job, const struct framework *f)
     job->reduce_each = f->reduce_each && (whole || job->shard == SHARD_ZERO2);
     job->cut_messages = f->scatter_gather;
     job->gather_tensors = f->gather_tensors && whole;
+    job->reduce_copy_B = whole ? f->reduce_copy_bytes * job->reduce_B / f->reduce_bytes : 0;
+    job->piece_kernels = whole ? f->piece_kernels : 0;
+    job->gather_sync = f->gather_sync && whole;
     job->sum_beside = f->sum_beside;
     job->prefetch = !whole || !job->dp_overlap ? 0
                     : f->prefetch_params       ? layers_ahead(job, f->prefetch_params)

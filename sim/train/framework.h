@@ -65,6 +65,11 @@ struct framework {
     bool reduce_each; /* ZeRO-2 and -3: gradients are reduced after every micro-batch, not the last
                          alone */
     bool gather_tensors; /* ZeRO-3: weights are gathered tensor by tensor, not layer by layer */
+    double reduce_copy_bytes; /* ZeRO-3: read and written per gradient where it is put into a flat
+                                 buffer, cast or scaled for a reduction in reduce_bytes */
+    double piece_kernels; /* ZeRO-3: what the host does for each rank's piece of each tensor that is
+                             gathered or reduced, in kernels of PyTorch that it issues */
+    bool gather_sync;     /* ZeRO-3: the host waits for the GPU before it gathers */
     bool sum_beside;   /* tp: the gradient of a product's input is summed beside the gradient of its
                           weight; autograd's own products make both first */
     uint64_t prefetch; /* ZeRO-3: layers gathered ahead of the one that runs */
