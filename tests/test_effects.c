@@ -178,6 +178,11 @@ static const struct {
      H "tp8dp2 --sp --feature tp-overlap=on,tp-tiles=2", EVENT, .7, .99},
     {"gather-tensors", H "fsdp --seq 1K", H "fsdp --seq 1K --feature gather-tensors=on", EVENT,
      1.001, 2},
+    {"reduce-copy-bytes", TT "fsdp", TT "fsdp --feature reduce-copy-bytes=18", EVENT, 1.005, 1.2},
+    {"piece-kernels", H "fsdp --seq 1K", H "fsdp --seq 1K --feature piece-kernels=4", EVENT, 1.05,
+     20},
+    {"gather-sync", H "fsdp --seq 1K --feature piece-kernels=1",
+     H "fsdp --seq 1K --feature piece-kernels=1,gather-sync=on", EVENT, 1.002, 3},
     {"sum-beside", H "tp8dp2", H "tp8dp2 --feature sum-beside=off", EVENT, 1.005, 1.3},
     {"cp-comm", H "cp8 --seq 32K", H "cp8 --seq 32K --feature cp-comm=gather", EVENT, 1.002, 1.2},
     /* features that are rules */

@@ -972,6 +972,74 @@ Test(event, owners_send_their_tensors)
     unmake(&m);
 }
 
+/* Gradients are copied, cast and scaled on the GPU before they are reduced: so many bytes each. */
+Test(event, gradients_are_made_ready)
+{
+    struct made m;
+    struct task_span copies[64], reduces[64];
+    make(&m, "--topo dgx-h100 --model llama3-8b --strategy fsdp --framework fsdp --seq 4K "
+             "--micro-batch 1 --global-batch 8");
+    cr_expect_eq(m.job.reduce_copy_B, 18);
+    m.job.reduce_each = m.args.keep = true;
+    m.job.reduce_copy_B = 0;
+    run(&m);
+    double without = m.result.step.time_s, sent = m.result.bytes_by_axis[FSDP_BYTES];
+    cr_expect_eq(spans_of(&m, "copy in", copies, 64), 0u);
+    m.job.reduce_copy_B = 18;
+    run(&m);
+    size_t n = spans_of(&m, "copy in", copies, 64);
+    cr_assert_eq(n, 34u);
+    cr_assert_eq(spans_of(&m, "reduce", reduces, 64), n);
+    double sum = 0, params = job_params(&m.job).total;
+    for (size_t i = 0; i < n; i++) {
+        cr_assert(reduces[i].start_ps >= copies[i].end_ps, "%zu", i);
+        sum += (double)(copies[i].end_ps - copies[i].start_ps) * 1e-12;
+    }
+    double least = 18 * params / (m.job.dev.hbm_Bps * m.c.hbm_eff);
+    cr_assert(sum >= least * .999 && sum < 1.4 * least, "%g of %g s", sum, least);
+    double more = m.result.step.time_s - without;
+    cr_assert(more > .5 * sum && more < 1.1 * sum, "%g s more by %g s", more, sum);
+    cr_expect_eq(m.result.bytes_by_axis[FSDP_BYTES], sent);
+    unmake(&m);
+}
+
+/* DeepSpeed's host takes each rank's piece of each tensor, of gradients' short vectors too; in 2021
+ * it waited for the GPU before. */
+Test(event, the_host_takes_pieces)
+{
+    struct made m;
+    struct task_span pieces[200], passes[80];
+    make(&m, "--topo dgx-h100 --model llama3-8b --strategy zero3 --framework deepspeed --seq 4K "
+             "--micro-batch 1 --global-batch 8");
+    m.args.keep = true;
+    m.job.piece_kernels = 0;
+    run(&m);
+    cr_expect_eq(spans_of(&m, "pieces", pieces, 200), 0u);
+    double without = m.result.step.time_s, issue_s = ops_issue_s(&m.job, &m.c);
+    m.job.piece_kernels = 2;
+    run(&m);
+    double hidden = m.result.step.time_s, host = 0;
+    size_t n = spans_of(&m, "pieces", pieces, 200);
+    cr_assert_eq(n, 3u * 34);
+    for (size_t i = 0; i < n; i++) {
+        host += (double)(pieces[i].end_ps - pieces[i].start_ps) * 1e-12;
+    }
+    double each = 8 * 2 * issue_s; /* five tensors of a layer three times, two norms once */
+    near(host, (32 * (3 * 5 + 2) + 2 * 3) * each, 1e-6, "seconds of the host");
+    cr_assert(hidden >= without && hidden >= host, "%g s, %g s without, host %g s", hidden, without,
+              host);
+    m.job.gather_sync = true;
+    run(&m);
+    cr_assert(m.result.step.time_s > 1.05 * hidden, "%g s after %g s", m.result.step.time_s,
+              hidden);
+    n = spans_of(&m, "pieces", pieces, 200);
+    cr_assert(spans_of(&m, "F", passes, 80) == 34u && n == 3u * 34);
+    for (size_t i = 2; i < 34; i++) { /* one gather ahead */
+        cr_assert(pieces[i].start_ps >= passes[i - 2 - m.job.prefetch + 1].end_ps, "%zu", i);
+    }
+    unmake(&m);
+}
+
 /* Megatron cut messages over the tensor-parallel ranks, and gathered them where they came in. */
 Test(event, messages_are_cut_and_put_together)
 {

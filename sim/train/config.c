@@ -559,8 +559,11 @@ static bool has_say(const char *name, const struct strategy *want, const struct 
     if (strcmp(name, "gather-overlap") == 0)
         return f->dp_overlap && (want->zero == ZERO_1 || want->zero == ZERO_2);
     if (strcmp(name, "reduce-each") == 0) return want->zero >= ZERO_2;
-    if (strncmp(name, "prefetch", 8) == 0 || strcmp(name, "gather-tensors") == 0)
-        return want->zero == ZERO_3;
+    static const char *const whole[] = {"prefetch",          "prefetch-params", "gather-tensors",
+                                        "reduce-copy-bytes", "piece-kernels",   "gather-sync"};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        if (strcmp(name, whole[i]) == 0) return want->zero == ZERO_3;
+    }
     if (strcmp(name, "tp-tiles") == 0) return f->tp_overlap;
     if (strcmp(name, "sum-beside") == 0) return want->tp > 1;
     if (strcmp(name, "cp-comm") == 0) return want->cp > 1 && !want->ulysses;

@@ -165,14 +165,23 @@ uint32_t graph_span(const struct build *b, uint32_t index, uint32_t *base);
 uint32_t graph_transfer(struct build *b, struct graph_rank *r, const char *name, int lane,
                         double bytes, const uint32_t ready[2]);
 
+/* What the rank does for a unit that is gathered or reduced beside the collective itself: the host,
+ * for each rank's piece of each tensor (TASK_NONE: nothing), and memory traffic of `bytes` on its
+ * compute lane, behind `ready` and all that it runs; gives what comes last. */
+uint32_t graph_pieces(struct build *b, struct graph_rank *r, const struct unit *unit, bool trained,
+                      uint32_t ready);
+uint32_t graph_copy(struct build *b, struct graph_rank *r, const char *name, double bytes,
+                    uint32_t ready);
+
 /* Ranks over which what is reduced is then spread. */
 double graph_spread(const struct build *b, int group);
 
-/* Gradients of one group, there once `ready` is. */
+/* Gradients of one group, there once what they wait for is: a pass or a copy, and the host. */
 struct gradients {
     int group;
     double params;
-    uint32_t ready, micro, chunk;
+    uint32_t ready[2]; /* TASK_NONE: nothing */
+    uint32_t micro, chunk;
     bool each;
 };
 

@@ -197,6 +197,57 @@ uint32_t graph_transfer(struct build *b, struct graph_rank *r, const char *name,
     return number;
 }
 
+/* ---- what shards cost beside their collectives ---- */
+
+/* Vectors of a layer, too short to be sharded, whose gradients are reduced all the same: weights of
+ * two norms, and, in layers of GPT's kind, their biases and those of four products. */
+static double vectors_of(const struct job *job, const struct unit *unit)
+{
+    if (unit->kind != LAYER_DENSE && unit->kind != LAYER_MOE) return 0;
+    return job->lora_rank ? 0 : job->shape.gated ? 2 : 8;
+}
+
+uint32_t graph_pieces(struct build *b, struct graph_rank *r, const struct unit *unit, bool trained,
+                      uint32_t ready)
+{
+    double pieces = 0;
+    for (int g = 0; b->job->piece_kernels > 0 && g < NGROUPS; g++) {
+        struct tensors list = {0};
+        double vectors = trained && g == GROUP_DENSE ? vectors_of(b->job, unit) : 0;
+        if (b->groups[g].n < 2) continue;
+        unit_tensors(b->job, unit, g, trained, &list);
+        pieces += ((double)list.count + vectors) * b->groups[g].n;
+        free(list.params);
+    }
+    double seconds = pieces * b->job->piece_kernels * ops_issue_s(b->job, b->c);
+    if (seconds <= 0) return TASK_NONE;
+    struct task task = {.lane = r->lane[LANE_ISSUE],
+                        .rank = r->id,
+                        .kind = TASK_HOST,
+                        .part = PART_LAUNCH,
+                        .use = TASK_NONE,
+                        .fixed_ps = graph_ps(seconds)};
+    uint32_t number = graph_task(b, task, NULL, graph_label(r, "pieces"));
+    graph_after(b, number, ready);
+    graph_after(b, number, r->weights);
+    return number;
+}
+
+uint32_t graph_copy(struct build *b, struct graph_rank *r, const char *name, double bytes,
+                    uint32_t ready)
+{
+    struct task task = {.lane = b->tasks->compute_lane[r->id],
+                        .rank = r->id,
+                        .kind = TASK_COMPUTE,
+                        .part = PART_ELEMENT,
+                        .sm_hit = 1,
+                        .use = TASK_NONE,
+                        .work_ps = graph_ps(r->factor * ops_traffic_s(b->job, b->c, bytes))};
+    uint32_t number = graph_task(b, task, NULL, graph_label(r, name));
+    graph_after(b, number, ready);
+    return r->last = number;
+}
+
 /* ---- gradients ---- */
 
 /* Ranks over which what is reduced is then spread. */
@@ -209,14 +260,14 @@ int graph_reduce(struct build *b, struct graph_rank *r, const struct gradients *
 {
     const struct group *g = &b->groups[of->group];
     bool fsdp = event_fsdp(b->job), whole = b->job->shard == SHARD_NONE || b->job->owner_sends;
-    uint32_t end = of->ready;
+    uint32_t end = of->ready[0];
     struct wish w = {.name = "reduce",
                      .coll = whole ? COLL_ALLREDUCE : COLL_REDUCE_SCATTER,
                      .part = fsdp ? PART_FSDP : PART_DP,
                      .lane = of->group == GROUP_EXPERT ? LANE_EXPERT : LANE_REDUCE,
                      .axis = fsdp ? AXIS_FSDP_BYTES : AXIS_DP_BYTES,
                      .bytes = of->params * event_gradient_B(b->job),
-                     .ready = {of->ready, TASK_NONE},
+                     .ready = {of->ready[0], of->ready[1]},
                      .micro = of->micro,
                      .chunk = of->chunk,
                      .each = of->each};
@@ -228,14 +279,14 @@ int graph_reduce(struct build *b, struct graph_rank *r, const struct gradients *
         w.bytes /= g->n;
         w.name = "reduce copies";
         w.coll = COLL_ALLREDUCE, w.part = PART_DP, w.axis = AXIS_DP_BYTES;
-        w.ready[0] = end;
+        w.ready[0] = end, w.ready[1] = TASK_NONE;
         graph_place(b, r, g->copies, g->copy_stride, &w);
         if (graph_job(b, r, &w, &end)) return -1;
     }
     if (b->job->offload & OFFLOAD_OPTIMIZER)
         end = graph_transfer(b, r, "gradients to host", LANE_OUT, owned_B,
                              (uint32_t[]){end, TASK_NONE});
-    if (end != of->ready) graph_pend(r, end);
+    if (end != of->ready[0]) graph_pend(r, end);
     return 0;
 }
 
@@ -258,7 +309,7 @@ int graph_reduce_chunk(struct build *b, struct graph_rank *r, uint32_t chunk, ui
         }
         struct gradients what = {.group = g,
                                  .params = params,
-                                 .ready = r->last,
+                                 .ready = {r->last, TASK_NONE},
                                  .micro = micro,
                                  .chunk = chunk,
                                  .each = b->job->reduce_each};

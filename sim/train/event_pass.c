@@ -54,7 +54,7 @@ static struct use *use_at(const struct build *b, struct graph_rank *r, uint64_t 
 
 /* Gathers what a unit holds in one group, whole or, as some do, tensor by tensor. */
 static int gather_unit(struct build *b, struct graph_rank *r, const struct unit *unit, int g,
-                       const struct pipeline_task *task, int side, uint32_t *ready)
+                       const struct pipeline_task *task, int side, uint32_t issued, uint32_t *ready)
 {
     const struct group *group = &b->groups[g];
     struct tensors list = {0};
@@ -63,7 +63,7 @@ static int gather_unit(struct build *b, struct graph_rank *r, const struct unit 
                      .part = PART_FSDP,
                      .lane = g == GROUP_EXPERT ? LANE_EXPERT : LANE_REDUCE,
                      .axis = AXIS_FSDP_BYTES,
-                     .ready = {*ready, TASK_NONE},
+                     .ready = {*ready, issued},
                      .micro = task->micro[side],
                      .chunk = task->chunk[side],
                      .each = true};
@@ -84,6 +84,8 @@ static int bring_weights(struct build *b, struct graph_rank *r, const struct uni
                          uint32_t ready[NGROUPS])
 {
     bool fsdp = event_fsdp(b->job);
+    uint32_t issued = TASK_NONE;
+    if (fsdp) issued = graph_pieces(b, r, unit, false, b->job->gather_sync ? r->last : TASK_NONE);
     for (int g = 0; g < NGROUPS; g++) {
         double bytes = unit->held[g] * event_weight_B(b->job) / (fsdp ? b->groups[g].n : 1);
         uint32_t end = wait;
@@ -91,7 +93,8 @@ static int bring_weights(struct build *b, struct graph_rank *r, const struct uni
         if (b->job->offload & OFFLOAD_WEIGHTS)
             end = graph_transfer(b, r, "weights from host", LANE_IN, bytes,
                                  (uint32_t[]){wait, TASK_NONE});
-        if (fsdp && b->groups[g].n > 1 && gather_unit(b, r, unit, g, task, side, &end)) return -1;
+        if (fsdp && b->groups[g].n > 1 && gather_unit(b, r, unit, g, task, side, issued, &end))
+            return -1;
         if (end != wait) ready[g] = end;
     }
     return 0;
@@ -428,7 +431,7 @@ static int reduce_buckets(struct build *b, struct walk *w, uint32_t to, uint32_t
             if (stage->buckets[g][*k].unit < unit_at(stage, w->kind, to - 1)) break;
             struct gradients what = {.group = g,
                                      .params = stage->buckets[g][*k].params,
-                                     .ready = done,
+                                     .ready = {done, TASK_NONE},
                                      .micro = w->micro,
                                      .chunk = w->number,
                                      .each = b->job->reduce_each};
@@ -436,6 +439,29 @@ static int reduce_buckets(struct build *b, struct walk *w, uint32_t to, uint32_t
         }
     }
     w->chunk->reduced = true;
+    return 0;
+}
+
+/* Gradients of a unit are put together, and reduced. */
+static int reduce_unit(struct build *b, struct walk *w, const struct unit *unit, uint32_t done)
+{
+    struct graph_rank *r = w->r;
+    double bytes = 0;
+    for (int g = 0; g < NGROUPS; g++) {
+        bool moves = b->groups[g].n > 1 || b->groups[g].copies > 1;
+        bytes += moves ? unit->trained[g] * b->job->reduce_copy_B : 0;
+    }
+    if (bytes > 0) done = graph_copy(b, r, "copy in", bytes, done);
+    uint32_t issued = graph_pieces(b, r, unit, true, TASK_NONE);
+    for (int g = 0; g < NGROUPS; g++) {
+        struct gradients what = {.group = g,
+                                 .params = unit->trained[g],
+                                 .ready = {done, issued},
+                                 .micro = w->micro,
+                                 .chunk = w->number,
+                                 .each = b->job->reduce_each};
+        if (graph_reduce(b, r, &what)) return -1;
+    }
     return 0;
 }
 
@@ -457,16 +483,7 @@ static int after_unit(struct build *b, struct walk *w, uint32_t pos, uint32_t st
         if (r->run >= behind) graph_after(b, start, use_at(b, r, r->run - behind)->out);
     }
     r->run++;
-    for (int g = 0; w->reduces && event_fsdp(b->job) && g < NGROUPS; g++) {
-        struct gradients what = {.group = g,
-                                 .params = unit->trained[g],
-                                 .ready = done,
-                                 .micro = w->micro,
-                                 .chunk = w->number,
-                                 .each = b->job->reduce_each};
-        if (graph_reduce(b, r, &what)) return -1;
-    }
-    return 0;
+    return w->reduces && event_fsdp(b->job) ? reduce_unit(b, w, unit, done) : 0;
 }
 
 /* One pass over a chunk. */

@@ -65,6 +65,9 @@ static const struct feature {
     {"gather-tensors", AT(gather_tensors), SWITCH, off_on, 0, 0},
     {"accumulate-bytes", AT(accumulate_bytes), NUMBER, NULL, 0, 64},
     {"owner-sends", AT(owner_sends), SWITCH, off_on, 0, 0},
+    {"reduce-copy-bytes", AT(reduce_copy_bytes), NUMBER, NULL, 0, 64},
+    {"piece-kernels", AT(piece_kernels), NUMBER, NULL, 0, 16},
+    {"gather-sync", AT(gather_sync), SWITCH, off_on, 0, 0},
     {"sum-beside", AT(sum_beside), SWITCH, off_on, 0, 0},
     {"prefetch", AT(prefetch), COUNT, NULL, 0, 1 << 20},
     {"prefetch-params", AT(prefetch_params), COUNT, NULL, 0, 1e15},
@@ -202,6 +205,9 @@ void framework_overlap(struct job *job, const struct framework *f)
     bool shards = whole || job->shard == SHARD_ZERO2; /* reduced each time: its own part is added */
     job->accumulate_B = shards && job->reduce_each ? 0 : f->accumulate_bytes;
     job->owner_sends = f->owner_sends && (job->shard == SHARD_ZERO1 || job->shard == SHARD_ZERO2);
+    job->reduce_copy_B = whole ? f->reduce_copy_bytes * job->reduce_B / f->reduce_bytes : 0;
+    job->piece_kernels = whole ? f->piece_kernels : 0;
+    job->gather_sync = f->gather_sync && whole;
     job->sum_beside = f->sum_beside;
     job->prefetch = !whole || !job->dp_overlap ? 0
                     : f->prefetch_params       ? layers_ahead(job, f->prefetch_params)

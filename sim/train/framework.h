@@ -68,8 +68,13 @@ struct framework {
     bool gather_tensors;     /* ZeRO-3: weights are gathered tensor by tensor, not layer by layer */
     double accumulate_bytes; /* moved per weight and micro-batch to add its gradient up behind the
                                 product that makes it; 0: the product adds */
-    bool owner_sends;  /* ZeRO-1 and -2: a tensor belongs to one rank, which broadcasts it; its
-                          gradient is summed on all */
+    bool owner_sends; /* ZeRO-1 and -2: a tensor belongs to one rank, which broadcasts it; its
+                         gradient is summed on all */
+    double reduce_copy_bytes; /* ZeRO-3: read and written per gradient where it is put into a flat
+                                 buffer, cast or scaled for a reduction in reduce_bytes */
+    double piece_kernels; /* ZeRO-3: what the host does for each rank's piece of each tensor that is
+                             gathered or reduced, in kernels of PyTorch that it issues */
+    bool gather_sync;     /* ZeRO-3: the host waits for the GPU before it gathers */
     bool sum_beside;   /* tp: the gradient of a product's input is summed beside the gradient of its
                           weight; autograd's own products make both first */
     uint64_t prefetch; /* ZeRO-3: layers gathered ahead of the one that runs */

@@ -156,6 +156,9 @@ struct job {
                               before; 0: the product that makes it does so */
     bool owner_sends;      /* ZeRO-1 and -2: a tensor has one owner, who broadcasts it; its gradient
                               is summed on all */
+    double reduce_copy_B;  /* FSDP: memory traffic per gradient that is made ready to be reduced */
+    double piece_kernels;  /* FSDP: that the host issues for each rank's piece of a tensor */
+    bool gather_sync;      /* FSDP: the host waits for the GPU before it gathers */
     bool sum_beside;       /* tp: an input's gradient is summed beside the weight's gradient */
     uint32_t prefetch;     /* FSDP: layers whose weights are gathered ahead of the one that runs */
     uint32_t tp_tiles;     /* tp_overlap: pieces of a product that overlaps its collective; 0: tp */

@@ -66,11 +66,16 @@ double ops_issue_s(const struct job *job, const struct constants *c)
     return c->host_us[job->fw] * 1e-6 * base_of(job, c).host;
 }
 
+double ops_traffic_s(const struct job *job, const struct constants *c, double bytes)
+{
+    return bytes / (job->dev.hbm_Bps * c->hbm_eff);
+}
+
 double ops_optimizer_s(const struct job *job, const struct constants *c, double owned, double held)
 {
     double bytes = 30 * owned * (job->opt_traffic > 0 ? job->opt_traffic : 1);
     if (held > 0) bytes += 6 * held;
-    return c->opt_traffic * bytes / (job->dev.hbm_Bps * c->hbm_eff);
+    return ops_traffic_s(job, c, c->opt_traffic * bytes);
 }
 
 /* ---- putting operators ---- */

@@ -70,6 +70,9 @@ void ops_release(struct ops *ops); /* leaves it empty */
 /* Seconds that the host needs to issue one kernel of this job: 0 in a captured graph. */
 double ops_issue_s(const struct job *job, const struct constants *c);
 
+/* Seconds of so many bytes of memory traffic. */
+double ops_traffic_s(const struct job *job, const struct constants *c, double bytes);
+
 /* The optimizer's step over what this rank owns: seconds, by memory traffic. `owned` parameters
  * are updated, `held` weights are written again (ZeRO-1 and -2), 0: none. */
 double ops_optimizer_s(const struct job *job, const struct constants *c, double owned, double held);
