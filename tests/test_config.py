@@ -89,7 +89,9 @@ mixed_precision: 'bf16'
 num_machines: 2
 num_processes: 16
 """
-ACCELERATE_SAME = "--strategy fsdp8x2 --precision bf16 --recompute full --framework fsdp"
+ACCELERATE_SAME = ("--strategy fsdp8x2 --precision bf16 --recompute full --framework fsdp "
+                   "--feature grad-bytes=2,reduce-bytes=2") # accelerate's FSDP reduces in bf16
+CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases", "configs")
 
 
 class Case(unittest.TestCase):
@@ -233,19 +235,56 @@ class SameAnswer(Case):
         dual = ("--parallelism.pipeline_parallel_degree 4 --parallelism.pipeline_parallel_schedule DualPipeV "
                 "--training.local_batch_size 8 --training.seq_len 4096")
         self.check(["--torchtitan", dual],
-                   "--strategy pp4fsdp4 --schedule dualpipev --micro-batch 1 --accumulation 8 --seq 4096 "
-                   "--precision bf16 --framework torchtitan --recompute none --feature class=eager")
+                   "--strategy pp4zero2 --schedule dualpipev --micro-batch 1 --accumulation 8 --seq 4096 "
+                   "--precision bf16 --framework torchtitan --recompute full:4 --feature class=eager,gather-overlap=on")
 
     def test_torchtitan(self):
         path = self.file("tt.toml", TORCHTITAN)
         self.check(["--torchtitan", path], TORCHTITAN_SAME)
         self.check(["--torchtitan", f"--job.config_file {path} --training.local-batch-size=2"],
                    TORCHTITAN_SAME.replace("--micro-batch 4", "--micro-batch 2"))
-        self.check(["--torchtitan", "--parallelism.pipeline_parallel_degree 4 "
-                    "--training.local_batch_size 8 --training.seq_len 4096"],
-                   "--strategy pp4fsdp4 --schedule 1f1b --micro-batch 1 --accumulation 8 --seq 4096 "
-                   "--precision bf16 --framework torchtitan --recompute none "
-                   "--feature class=eager")
+        flags = ("--parallelism.pipeline_parallel_degree 4 --training.local_batch_size 8 --training.seq_len 4096 ")
+        same = ("--schedule 1f1b --micro-batch 1 --accumulation 8 --seq 4096 --precision bf16 --framework torchtitan "
+                "--feature class=eager")
+        keep = ",gather-overlap=on"
+        # beside a pipeline weights stay once they are gathered, and every second layer is recomputed
+        for more, words, feature in (("", "pp4zero2 --recompute full:4", keep),
+                            ("--activation_checkpoint.mode none", "pp4zero2 --recompute none", keep),
+                            ("--activation_checkpoint.selective_ac_option 3", "pp4zero2 --recompute full:2", keep),
+                            ("--activation_checkpoint.selective_ac_option 9", "pp4zero2 --recompute none", keep),
+                            ("--parallelism.fsdp_reshard_after_forward always", "pp4fsdp4 --recompute full:4", ""),
+                            ("--parallelism.fsdp_reshard_after_forward always --parallelism.data_parallel_shard_degree 2 "
+                             "--parallelism.data_parallel_replicate_degree 2", "pp4fsdp2x2 --recompute full:4", ""),
+                            ("--parallelism.pipeline_parallel_first_stage_less_layers 1 --parallelism."
+                             "pipeline_parallel_last_stage_less_layers 1 --activation_checkpoint.mode full",
+                             "pp4zero2 --split embedding,loss --recompute full", keep)):
+            self.check(["--torchtitan", flags + more], "--strategy " + words + " " + same + feature)
+
+    def test_torchtitan_words(self):
+        usual = "--training.local_batch_size 2 --training.seq_len 4096 "
+        same = "--micro-batch 2 --accumulation 1 --seq 4096 --framework torchtitan --feature class=eager%s --strategy "
+        for more, words in (
+                ("", "fsdp --recompute full:16 --precision bf16"),
+                ("--parallelism.pipeline_parallel_schedule Interleaved1F1B", "fsdp --recompute full:16 --precision bf16"),
+                ("--parallelism.fsdp_reshard_after_forward never --activation_checkpoint.mode none",
+                 "zero2 --recompute none --precision bf16"),
+                ("--parallelism.data_parallel_shard_degree 1 --parallelism.data_parallel_replicate_degree 16 "
+                 "--activation_checkpoint.mode none", "dp16zero0 --recompute none --precision bf16"),
+                ("--compile.enable --compile.components loss --parallelism.tensor_parallel_degree 2 "
+                 "--parallelism.enable_async_tensor_parallel --activation_checkpoint.mode full",
+                 "tp2fsdpsp --recompute full --precision bf16"),
+                ("--model.converters quantize.linear.float8,quantize.grouped --activation_checkpoint.mode none", None),
+                ("--model.converters float8,mx", None),
+                ("--model.converters float8 --activation_checkpoint.mode none", "fsdp --recompute none --precision fp8")):
+            if words is None:
+                self.refused(["--torchtitan", usual + more], "--model.converters")
+            else:
+                self.check(["--torchtitan", usual + more],
+                           same % (",gather-overlap=on" if "never" in more else "") + words)
+        self.assertEqual(
+            without_advice(self.json("--topo", "dgx-b200x2", "--torchtitan",
+                                     usual + "--model.converters mx --activation_checkpoint.mode none")),
+            without_advice(self.json("--topo", "dgx-b200x2", *(same % "" + "fsdp --recompute none --precision mxfp8").split())))
 
     def test_a_flavor_that_is_no_preset(self):
         toml = self.file("tt.toml", TORCHTITAN.replace("'8B'", '"debugmodel"'))
@@ -258,6 +297,75 @@ class SameAnswer(Case):
         two = ACCELERATE.replace("fsdp_sharding_strategy: HYBRID_SHARD", "fsdp_version: 2")
         self.check(["--accelerate", self.file("two.yaml", two)],
                    ACCELERATE_SAME.replace("fsdp8x2", "fsdp16"))
+        named = ACCELERATE.replace("sharding_strategy: HYBRID_SHARD", "reshard_after_forward: SHARD_GRAD_OP")
+        grad_op = ACCELERATE_SAME.replace("fsdp8x2", "zero2") + ",gather-overlap=on"
+        self.check(["--accelerate", self.file("named.yaml", named)], grad_op)
+        kept = ACCELERATE.replace("sharding_strategy: HYBRID_SHARD", "version: 2\n  fsdp_reshard_after_forward: false")
+        self.check(["--accelerate", self.file("kept.yaml", kept)], grad_op)
+        compiled = ACCELERATE + "dynamo_config:\n  dynamo_backend: INDUCTOR\n"
+        self.check(["--accelerate", self.file("c.yaml", compiled)], ACCELERATE_SAME + ",class=fused")
+        plain = ACCELERATE.replace("'bf16'", "'no'")
+        self.check(["--accelerate", self.file("p.yaml", plain)],
+                   "--strategy fsdp8x2 --precision fp32 --recompute full --framework fsdp")
+
+    def test_files_like_those_of_the_projects(self):
+        """Whole files as the projects' examples have them: each is what its options say."""
+        for words, same in (
+                ("--megatron-args @llama3-8b-fp8.sh",
+                 "--topo dgx2x8 --framework megatron --strategy tp2zero1sp --micro-batch 1 --global-batch 128 --seq 8192 "
+                 "--precision fp8 --optimizer adamw --recompute none --feature fp8-params=on --model llama3-8b"),
+                ("--megatron-args @mixtral-8x7b.sh",
+                 "--topo dgx-h100x4 --framework megatron --strategy tp2pp4ep4etp2zero1sp --layers-per-chunk 4 --micro-batch 1 "
+                 "--global-batch 256 --seq 4096 --precision bf16 --optimizer adamw --recompute core_attn+mlp+norm "
+                 "--moe-capacity 1.25 --model mixtral-8x7b"),
+                ("--deepspeed zero3-offload.json --seq 4096 --recompute none",
+                 "--topo dgx2x8 --framework deepspeed --strategy zero3 --micro-batch 4 --accumulation 4 --global-batch 256 "
+                 "--seq 4096 --offload optimizer --optimizer adamw --recompute none "
+                 "--feature grad-bytes=4,reduce-bytes=4,bucket-params=500000000"),
+                ("--torchtitan llama3-70b.toml",
+                 "--topo dgx-h100x32 --framework torchtitan --strategy tp8pp4vpp2fsdp8sp --schedule interleaved --micro-batch 1 "
+                 "--accumulation 8 --seq 8192 --precision fp8 --recipe rowwise --recompute selective "
+                 "--feature tp-overlap=on --model llama3-70b"),
+                ("--torchtitan deepseek-v3.flags",
+                 "--topo dgx-h100x32 --framework torchtitan --strategy tp2pp4cp2ep8sp --zero 2 --schedule dualpipev --micro-batch 1 "
+                 "--accumulation 8 --seq 4096 --cp-comm ring --precision bf16 --recompute none "
+                 "--feature gather-overlap=on --model deepseek-v3"),
+                ("--accelerate fsdp1.yaml --seq 4096",
+                 "--topo dgx2x8 --framework fsdp --strategy fsdp8x2 --seq 4096 --precision bf16 --recompute none "
+                 "--prefetch 1 --feature grad-bytes=2,reduce-bytes=2"),
+                ("--accelerate fsdp2.yaml --seq 8192",
+                 "--topo dgx2x8 --framework fsdp --strategy cp4fsdp2x2 --seq 8192 --precision bf16 --recompute full --cp-comm ring "
+                 "--feature grad-bytes=2,reduce-bytes=2,class=fused")):
+            option, name, *more = words.split()
+            path = os.path.join(CONFIGS, name.lstrip("@"))
+            value = "@" + path if name[0] == "@" else path
+            if name.endswith(".flags"):
+                with open(path, encoding="utf-8") as file:
+                    value = file.read()
+            topo = same.split()[:2]
+            model = [] if "toml" in name or "flags" in name or "--model" not in same else same.split()[-2:]
+            theirs = without_advice(self.json(*topo, *model, option, value, *more))
+            ours = without_advice(self.json(*same.split()))
+            theirs["notes"] = [note for note in theirs["notes"] if "not read" not in note]
+            self.assertEqual(theirs, ours, words)
+
+    def test_what_changes_time_but_is_not_modelled_is_told_apart(self):
+        done = self.run_it("--topo", "dgx2x8", "--megatron-args", "--bf16 --seq-length 2048 --micro-batch-size 1 "
+                           "--lr 1e-4 --window-size 128,0 --mtp-num-layers 0")
+        self.assertIn("# --megatron-args: changes time or memory, but is not modelled, not read: window-size\n", done.stdout)
+        self.assertIn("without bearing on the prediction, not read: lr, mtp-num-layers\n", done.stdout)
+
+    def test_launch_scripts(self):
+        """What a shell would put in, and options in quotes with their value."""
+        plain = "--micro-batch-size 2 --seq-length 2048 --bf16 --tensor-model-parallel-size 4"
+        for line in ("M=2\nexport SEQ='2048' TP=4\nA=(--micro-batch-size $M \"--seq-length ${SEQ}\" --bf16)\n"
+                     "torchrun ${A[@]} --tensor-model-parallel-size ${TP:-8}",
+                     "TP=${2:-4}\n--micro-batch-size ${M:-\"2\"} '--seq-length 2048' --bf16 \"--tensor-model-parallel-size $TP\""):
+            self.assertEqual(self.json("--topo", "dgx2x8", "--megatron-args", line),
+                             self.json("--topo", "dgx2x8", "--megatron-args", plain), line)
+        self.refused(["--megatron-args", "TP=$X --tensor-model-parallel-size $TP"], '"$TP" is not a number')
+        self.refused(["--megatron-args", "--tensor-model-parallel-size '$TP' --seq-length $(( 2 * 4 ))"],
+                     '"$TP" is not a number', "--seq-length", sentences=2)
 
     def test_what_is_not_read_is_said(self):
         text = self.run_it("--topo", "dgx2x8", "--megatron-args",
@@ -338,9 +446,14 @@ class Refused(Case):
                 ("\na = {b = 1}\n", "t.toml:2:"), ('a = """x\n', "t.toml:1:"),
                 ("a = [1,\n2\n", "does not end"), ("a = 1\na = 2\n", "t.toml:2: a is given twice"),
                 ("[parallelism]\ntensor_parallel_degree = \"two\"\n", "t.toml:2: parallelism.tensor"),
-                ("[activation_checkpoint]\nmode = \"selective\"\n", "every n-th layer"),
+                ("[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"ops\"\n", "t.toml:3:"),
+                ("[activation_checkpoint]\nmode = \"memory_budget\"\n", "none, selective, full"),
                 ("[training]\ntensor_parallel_degree = 2\n", "since 2025"),
-                ("[parallelism]\npipeline_parallel_schedule = \"Interleaved1F1B\"\n", "t.toml:2:")):
+                ("[quantize.linear.float8]\nenable_fsdp_float8_all_gather = true\nrecipe_name = \"rowwise\"\n"
+                 "[model]\nconverters = \"float8\"\n", "t.toml:2: quantize.linear.float8.enable"),
+                ("[training]\nbatch_size = 3\n[parallelism]\npipeline_parallel_degree = 2\n"
+                 "pipeline_parallel_microbatch_size = 2\n", "t.toml:2: training.batch_size"),
+                ("[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n", "t.toml:2:")):
             self.refused(["--torchtitan", self.file("t.toml", text)], part)
 
     def test_yaml(self):
@@ -351,6 +464,11 @@ class Refused(Case):
                 ("a: 1\na: 2\n", "y.yaml:2: a is given twice"),
                 (ACCELERATE.replace("_offload_params: false", "_backward_prefetch: SOMETIMES"), "y.yaml:6:"),
                 (ACCELERATE.replace("num_machines: 2", "num_machines: 3"), "must be a multiple"),
+                (ACCELERATE.replace("_sharding_strategy: HYBRID_SHARD", "_reshard_after_forward: false"),
+                 "y.yaml:4:"),
+                (ACCELERATE.replace("_sharding_strategy: HYBRID_SHARD",
+                                    "_version: 2\n  fsdp_reshard_after_forward: NO_SHARD"), "y.yaml:5:"),
+                (ACCELERATE.replace("HYBRID_SHARD", "NO_SHARD\n  fsdp_reshard_after_forward: FULL_SHARD"), "y.yaml:5:"),
                 (ACCELERATE.replace("num_processes: 16", "num_processes: 32"), "is for 32 GPUs"),
                 (ACCELERATE.replace("HYBRID_SHARD", "SHARD"), "y.yaml:4:")):
             self.refused(["--accelerate", self.file("y.yaml", text)], part)
@@ -362,12 +480,14 @@ class RoundTrip(Case):
 
     def strategy(self, rng, emit):
         """A random strategy in options, all of the job stated; it may be illegal."""
+        moe = emit != "fsdp" and rng.random() < .15
         words = rng.choice(["", "tp2", "tp4", "pp2", "tp2pp2", "tp2cp2", "cp2", "pp4vpp2", "ulysses2"])
         if emit in ("deepspeed", "fsdp") and rng.random() < .7:
-            words = ""
+            words = rng.choice(["", "ulysses2"]) if emit == "deepspeed" else rng.choice(["", "", "cp2"])
+        words += rng.choice(["ep2", "ep4"]) if moe else ""
         usual = {"megatron": ["zero0", "zero1", "zero2", "fsdp", "fsdp4x2"],
-                 "deepspeed": ["zero0", "zero1", "zero2", "zero3"],
-                 "torchtitan": ["fsdp", "fsdp", "fsdp8x2", "fsdp4x2"],
+                 "deepspeed": ["zero0", "zero1", "zero2", "zero3", "zero3shards4"],
+                 "torchtitan": ["fsdp", "fsdp", "fsdp8x2", "fsdp4x2", "zero2", "zero0"],
                  "fsdp": ["fsdp", "zero2", "fsdp8x2", "zero0"]}[emit]
         words += rng.choice(usual)
         if "tp" in words and (emit == "torchtitan" or rng.random() < .5):
@@ -376,13 +496,24 @@ class RoundTrip(Case):
         line = ["--strategy", words, "--micro-batch", rng.choice("124"), "--seq", rng.choice(["2048", "8192"]),
                 "--global-batch", rng.choice(["64", "128"]), "--optimizer", rng.choice(["adamw"] * (20 if ours else 4) + ["momentum", "adam8bit"]),
                 "--precision", rng.choice(["bf16", "bf16", "fp8", "fp32"] + ["fp16"] * (not ours)),
-                "--recompute", rng.choice(["none", "full", "full:2", "selective"])]
+                "--recompute", rng.choice(["none", "full", "selective"] + ["full:2", "core_attn", "mlp+norm"] * (rng.random() < .4)),
+                "--model", ("deepseek-v3" if ours else "mixtral-8x7b") if moe else "llama3-8b"]
         feature = rng.choice(["", "attention=fa2", "grad-bytes=2", "dp-overlap=off", "graphs=full",
                               "gather-overlap=off", "bucket-params=64000000,bucket-params-per-rank=0",
                               "prefetch=2,prefetch-params=0", "reduce-each=off"] if not ours
-                             else ["", "class=eager", "tp-overlap=on", "grad-bytes=2"])
-        offload = rng.choice(["", "", "", "optimizer", "optimizer,weights", "activations"])
-        return (line + (["--feature", feature] if feature else []) + (["--offload", offload] if offload else []))
+                             else ["", "class=eager", "tp-overlap=on", "grad-bytes=2", "gather-overlap=on"])
+        more = {"--offload": rng.choice(["", "", "", "optimizer,weights"] + ["optimizer", "activations"] * (not ours)),
+                "--feature": feature,
+                "--order": rng.choice([""] * 9 + ["tp,cp,pp,dp"]),
+                "--split": rng.choice([""] * 7 + ["embedding,loss", "loss"]) if "pp" in words else "",
+                "--schedule": rng.choice([""] * 5 + ["gpipe", "dualpipev"]) if "pp" in words else "",
+                "--cp-comm": rng.choice(["", "gather", "ring"]) if "cp" in words else "",
+                "--recipe": "rowwise" if "fp8" in line and rng.random() < .3 else "",
+                "--lora": rng.choice([""] * 19 + ["16"]),
+                "--packed": rng.choice([""] * 19 + ["512"]),
+                "--moe-imbalance": rng.choice(["", "1.3"]) if moe else "",
+                "--moe-capacity": rng.choice(["", "1.25"]) if moe else ""}
+        return line + [word for option, value in more.items() if value for word in (option, value)]
 
     def check(self, emit, line, counts):
         legal = subprocess.run([PROGRAM, "--topo", "dgx2x8", "--framework", emit, *line, "--json", "-"],
@@ -401,12 +532,19 @@ class RoundTrip(Case):
         counts["written"] += 1
         option, name = self.READ[emit]
         path = self.file(name, done.stdout)
+        model = [] if emit in ("megatron", "torchtitan") else ["--model", line[line.index("--model") + 1]]
         words = re.search("beside it:(.*)", done.stderr)
         beside = words[1].split() if words else []
         self.assertEqual("written as --framework" in done.stderr, emit != "megatron", done.stderr)
-        back = self.json("--topo", "dgx2x8", "--model", "llama3-8b", option,
-                         "@" + path if emit == "megatron" else path, *beside)
-        self.assertEqual(self.figures(back), self.figures(legal.stdout), f"{line}\n{done.stdout}")
+        if emit == "deepspeed" or emit == "fsdp":
+            self.assertEqual(beside[:2], model)
+        back = self.json("--topo", "dgx2x8", option, "@" + path if emit == "megatron" else path, *beside)
+        back, want = self.figures(back), self.figures(legal.stdout)
+        if emit == "megatron": # its shape has no name
+            for found in (back, want):
+                del found["meta"]["model"]
+                found["notes"] = [note for note in found["notes"] if not note.startswith("model ")]
+        self.assertEqual(back, want, f"{line}\n{done.stdout}\n{done.stderr}")
 
     def figures(self, text):
         """All but the note on words that are not read (scripts, wrap policies)."""
@@ -418,9 +556,9 @@ class RoundTrip(Case):
         rng = random.Random(9)
         for emit in self.READ:
             counts = {"written": 0, "cannot": 0}
-            for _ in range(60):
+            for _ in range(100):
                 self.check(emit, self.strategy(rng, emit), counts)
-            self.assertGreater(counts["written"], 5, emit)
+            self.assertGreater(counts["written"], 10, emit)
             self.assertGreater(counts["cannot"], 0, emit)
 
     def test_another_framework(self):

@@ -31,6 +31,11 @@ void config_feature(struct config *c, const char *name, const char *value)
     list->items[list->count++] = text;
 }
 
+const char *config_either(const struct config *c, const char *key, const char *other)
+{
+    return !config_find(&c->items, key) && config_find(&c->items, other) ? other : key;
+}
+
 int config_contradiction(const struct config *c, const char *key, const char *other,
                          const char *why, struct err *err)
 {
@@ -60,8 +65,10 @@ char *config_read_file(const char *option, const char *path, struct err *err)
     return NULL;
 }
 
-static int parse(struct config *c, const char *name, const char *text, struct err *err)
+int config_parse(struct config *c, const struct config_format *format, const char *name,
+                 const char *text, struct err *err)
 {
+    c->format = format;
     if (c->format->scan(&c->items, name, text, err)) return -1;
     void *said = mem_calloc(1, c->format->bytes);
     int result = config_fill(&c->items, c->format->words, said, err);
@@ -92,7 +99,7 @@ int config_read(struct config *c, const struct config_args *args, struct err *er
                        value);
     char *text = is_text ? mem_strdup(value) : config_read_file(c->format->option, path, err);
     char *name = is_text ? mem_printf("--%s", c->format->option) : mem_strdup(path);
-    int result = text ? parse(c, name, text, err) : -1;
+    int result = text ? config_parse(c, c->format, name, text, err) : -1;
     free(text);
     free(name);
     return result;
@@ -109,13 +116,15 @@ void config_release(struct config *c)
     *c = (struct config){0};
 }
 
-char *config_note(const struct config *c)
+char *config_note(const struct config *c, bool modelled)
 {
-    char *unread = config_unread(&c->items);
+    char *unread = config_unread(&c->items, c->format->unmodelled, modelled);
     if (!unread) return NULL;
     char *text =
-        mem_printf("--%s: not known here or without bearing on the prediction, not read: %s",
-                   c->format->option, unread);
+        mem_printf("--%s: %s: %s", c->format->option,
+                   modelled ? "not known here or without bearing on the prediction, not read"
+                            : "changes time or memory, but is not modelled, not read",
+                   unread);
     free(unread);
     return text;
 }
@@ -357,6 +366,21 @@ static int apply_cluster(const struct config *c, struct plan_args *args,
     return result;
 }
 
+/* torchtitan: every n-th layer, as so many layers of each chunk. */
+static int derive_recompute(struct config *c, struct plan_args *args, struct err *err)
+{
+    struct strategy_args *s = &args->strategy;
+    struct model model = {0};
+    if (!c->recompute_every || s->recompute) return 0;
+    if (model_read(&model, args->model, err)) return -1;
+    uint64_t chunks = (s->pp ? s->pp : 1) * (s->vpp ? s->vpp : 1);
+    uint64_t chunk = s->layers_per_chunk ? s->layers_per_chunk : model.layers / chunks;
+    uint64_t layers = chunk / c->recompute_every;
+    s->recompute = layers ? config_own(c, mem_printf("full:%" PRIu64, layers)) : "none";
+    model_release(&model);
+    return 0;
+}
+
 int config_apply(struct config *c, struct plan_args *args, const struct opts *opts,
                  const struct tables *tables, struct err *err)
 {
@@ -366,6 +390,7 @@ int config_apply(struct config *c, struct plan_args *args, const struct opts *op
     result |= merge_options(c, &args->strategy, opts, err);
     merge_features(c, &args->strategy);
     result |= apply_model(c, args, opts, err);
+    if (!result) result = derive_recompute(c, args, err);
     return result ? -1 : apply_cluster(c, args, tables, err);
 }
 
@@ -463,11 +488,11 @@ static void say_beside(struct config *c, const struct strategy *s, FILE *line)
 /* Figures of a strategy that a prediction depends on. */
 static const struct {
     const char *name;
-    size_t offset, bytes;
+    size_t offset;
 } parts[] = {
 #define PART(name, field)                                                                          \
     {                                                                                              \
-        name, offsetof(struct strategy, field), sizeof(((struct strategy *)0)->field)              \
+        name, offsetof(struct strategy, field)                                                     \
     }
     PART("tensor parallelism", tp),
     PART("pipeline stages", pp),
@@ -476,31 +501,18 @@ static const struct {
     PART("expert parallelism", ep),
     PART("expert tensor parallelism", etp),
     PART("chunks per stage", vpp),
-    PART("sequence parallelism", sp),
-    PART("Ulysses", ulysses),
-    PART("ZeRO level", zero),
-    PART("FSDP", fsdp),
     PART("ranks that share a copy", shards),
     PART("micro-batch", micro_batch),
     PART("global batch", global_batch),
     PART("sequence", seq),
-    PART("recipe of fp8 (rowwise)", fp8_rowwise),
-    PART("recomputation", recompute),
-    PART("recomputed modules", rc_modules),
-    PART("recomputed layers", rc_blocks),
-    PART("schedule", schedule),
     PART("LoRA rank", lora),
-    PART("QLoRA", qlora),
     PART("packed documents", packed),
-    PART("offload", offload),
 #undef PART
 };
 
 static uint64_t part_value(const struct strategy *s, size_t i)
 {
     const void *at = (const char *)s + parts[i].offset;
-    if (parts[i].bytes == sizeof(bool)) return *(const bool *)at;
-    if (parts[i].bytes == sizeof(unsigned)) return *(const unsigned *)at;
     return *(const uint64_t *)at;
 }
 
@@ -511,10 +523,52 @@ static int cannot(const struct config_format *f, const char *what, const char *w
                    what, wanted, got);
 }
 
+/* Those that are words. */
+enum { NCHOICES = 9 };
+struct choice {
+    const char *name;
+    char *text;
+};
+
+static void choices_of(const struct strategy *s, struct choice choices[NCHOICES])
+{
+    static const char *const levels[] = {"none", "1", "2", "3"};
+    char *offload = config_offload_text(s->offload);
+    const struct choice all[NCHOICES] = {
+        {"sequence parallelism", mem_strdup(s->sp ? "on" : "off")},
+        {"exchange of context parallelism", mem_strdup(s->ulysses ? "ulysses" : "ring or gather")},
+        {"zero", mem_strdup(s->fsdp ? "fsdp" : levels[s->zero])},
+        {"recipe", mem_strdup(s->fp8_rowwise ? "rowwise" : "tensorwise")},
+        {"recompute", recompute_text(s)},
+        {"schedule", mem_strdup(schedule_name(s->schedule))},
+        {"qlora", mem_strdup(s->qlora ? "on" : "off")},
+        {"offload", mem_strdup(*offload ? offload : "none")},
+        {"optimizer", mem_strdup(s->optimizer->name)},
+    };
+    memcpy(choices, all, sizeof all);
+    free(offload);
+}
+
+static int compare_choices(const struct config_format *f, const struct strategy *want,
+                           const struct strategy *got, struct err *err)
+{
+    struct choice a[NCHOICES], b[NCHOICES];
+    int result = 0;
+    choices_of(want, a);
+    choices_of(got, b);
+    for (size_t i = 0; i < NCHOICES; i++) {
+        if (strcmp(a[i].text, b[i].text) != 0)
+            result = cannot(f, a[i].name, a[i].text, b[i].text, err);
+        free(a[i].text);
+        free(b[i].text);
+    }
+    return result;
+}
+
 static int compare_strategies(const struct config_format *f, const struct strategy *want,
                               const struct strategy *got, struct err *err)
 {
-    int result = 0;
+    int result = compare_choices(f, want, got, err);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         uint64_t a = part_value(want, i), b = part_value(got, i);
         char wanted[UNITS_TEXT], other[UNITS_TEXT];
@@ -535,8 +589,6 @@ static int compare_strategies(const struct config_format *f, const struct strate
     }
     if (want->precision != got->precision)
         result = cannot(f, "precision", want->precision->name, got->precision->name, err);
-    if (want->optimizer != got->optimizer)
-        result = cannot(f, "optimizer", want->optimizer->name, got->optimizer->name, err);
     if (memcmp(want->order, got->order, sizeof want->order) != 0)
         result = cannot(f, "order of ranks", want->word, got->word, err);
     if (want->nlayout != got->nlayout ||
@@ -545,8 +597,9 @@ static int compare_strategies(const struct config_format *f, const struct strate
     return result;
 }
 
-/* Whether a feature has a say in this strategy: buckets where gradients are reduced whole, gathers
- * ahead where weights are sharded. The units of buckets may differ as long as their bytes do not.
+/* Whether a feature has a say in this strategy: buckets where gradients are reduced whole, or leave
+ * for the host's optimizer; gathers ahead where weights are sharded. The units of buckets may
+ * differ as long as their bytes do not.
  */
 static bool has_say(const char *name, const struct strategy *want, const struct strategy *got)
 {
@@ -554,7 +607,8 @@ static bool has_say(const char *name, const struct strategy *want, const struct 
     double ranks = (double)want->dp * (double)want->cp;
     double a = framework_bucket_B(f, f->grad_bytes, ranks);
     double b = framework_bucket_B(&got->framework, f->grad_bytes, ranks);
-    if (strncmp(name, "bucket-", 7) == 0) return f->dp_overlap && want->zero < ZERO_3 && a != b;
+    bool buckets = f->dp_overlap && (want->zero < ZERO_3 || want->offload & OFFLOAD_OPTIMIZER);
+    if (strncmp(name, "bucket-", 7) == 0) return buckets && a != b;
     if (strcmp(name, "first-bucket-bytes") == 0) return f->dp_overlap && want->zero < ZERO_3;
     if (strcmp(name, "gather-overlap") == 0)
         return f->dp_overlap && (want->zero == ZERO_1 || want->zero == ZERO_2);
@@ -623,13 +677,13 @@ static int check_back(struct config *c, const struct plan *plan, const struct ta
 int config_write(unsigned emit, const struct plan *plan, const char *model,
                  const struct tables *tables, FILE *to, FILE *beside, struct err *err)
 {
-    struct config back = {.format = formats[emit]};
+    struct config back = {0};
     char *text = NULL, *line = NULL;
     size_t bytes, line_bytes;
     FILE *out = open_memstream(&text, &bytes), *options = open_memstream(&line, &line_bytes);
-    back.format->write(out, plan);
+    formats[emit]->write(out, plan);
     fclose(out);
-    int result = parse(&back, "what --emit wrote", text, err);
+    int result = config_parse(&back, formats[emit], "what --emit wrote", text, err);
     if (!result && !back.has_shape && !back.format->names_model)
         fprintf(options, " --model %s", model);
     if (!result) result = check_back(&back, plan, tables, options, err);

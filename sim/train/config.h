@@ -22,7 +22,8 @@ struct config {
     bool has_shape;
     const char *model;              /* name of a preset; NULL: not named */
     uint64_t hosts, per_host, gpus; /* as stated; 0: not */
-    bool derive_batch; /* micro-batch follows from global batch, accumulation and ranks */
+    uint64_t recompute_every; /* every n-th layer is recomputed; 0: recomputation is in `args` */
+    bool derive_batch;        /* micro-batch follows from global batch, accumulation and ranks */
     char **owned;
     size_t nowned;
 };
@@ -38,6 +39,7 @@ struct config_format {
     /* From that struct to `config`; contradictions are sentences. */
     int (*translate)(struct config *config, void *said, struct err *err);
     void (*write)(FILE *to, const struct plan *plan);
+    const char *const *unmodelled; /* keys that change time or memory all the same; ends in NULL */
     const char *const *beside; /* options of strategy_rows that it has no word for; ends in NULL */
     bool names_model;          /* it names a preset; else it has the shape, or says nothing */
     bool features_beside;      /* features belong to the training script, not to this file */
@@ -63,6 +65,11 @@ extern const char *const config_emit_names[];
 int config_read(struct config *config, const struct config_args *args, struct err *err);
 void config_release(struct config *config);
 
+/* Reads a text in that format into `config` (zeroed); `name`: how the user knows it, "--OPTION" for
+ * the option's own value. Returns 0, or -1 with all faults. config_release in either case. */
+int config_parse(struct config *config, const struct config_format *format, const char *name,
+                 const char *text, struct err *err);
+
 /* Puts it beside what else the user said (`opts` has parsed into `args`): an option, a word of
  * --strategy or a model that contradicts it is a fault of one sentence; so is a number of GPUs that
  * the cluster does not have. --framework and --feature go over what the configuration implies.
@@ -71,8 +78,9 @@ void config_release(struct config *config);
 int config_apply(struct config *config, struct plan_args *args, const struct opts *opts,
                  const struct tables *tables, struct err *err);
 
-/* The sentence on what was not read; NULL if all was. Freed by the caller. */
-char *config_note(const struct config *config);
+/* The sentence on what was not read: what has a bearing on time or memory although it is not
+ * `modelled`, or all the rest; NULL if there is none. Freed by the caller. */
+char *config_note(const struct config *config, bool modelled);
 
 /* The framework whose configuration --emit number `emit` is. */
 const char *config_emit_framework(unsigned emit);
@@ -94,6 +102,9 @@ void config_feature(struct config *config, const char *name, const char *value);
 
 /* The text of a file that --`option` names; NULL with a sentence. Freed by the caller. */
 char *config_read_file(const char *option, const char *path, struct err *err);
+
+/* Of two names of one thing the one that is said, `key` if neither is. */
+const char *config_either(const struct config *config, const char *key, const char *other);
 
 /* Adds the sentence for two items that exclude each other. Returns -1. */
 int config_contradiction(const struct config *config, const char *key, const char *other,

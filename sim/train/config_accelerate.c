@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/units.h"
@@ -14,7 +15,7 @@ struct accelerate {
     uint64_t version, machines, processes, accumulation;
     uint64_t replicate, shard, tp, cp;
     enum config_switch recompute, offload, offload2;
-    const char *prefetch;
+    const char *prefetch, *rotate, *compiler;
 };
 
 static const char *const types[] = {"FSDP", "MULTI_GPU", "NO", NULL};
@@ -38,6 +39,16 @@ static const char *const reshards[] = {"true",         "false",      "True",
                                        "False",        "FULL_SHARD", "SHARD_GRAD_OP",
                                        "HYBRID_SHARD", "NO_SHARD",   NULL};
 
+static const char *const rotations[] = {"allgather", "alltoall", NULL};
+
+/* Change time or memory, but are not modelled. */
+static const char *const unmodelled[] = {"fsdp_config.fsdp_forward_prefetch",
+                                         "fsdp_config.fsdp_min_num_params",
+                                         "parallelism_config.parallelism_config_sp_size",
+                                         "deepspeed_config.zero_stage",
+                                         "fp8_config.opt_level",
+                                         NULL};
+
 #define ROW(key, type, field, choices)                                                             \
     {                                                                                              \
         key, type, offsetof(struct accelerate, field), NULL, choices                               \
@@ -55,6 +66,10 @@ static const struct config_word words[] = {
     ROW("fsdp_config.fsdp_offload_params", CONFIG_SWITCH, offload, NULL),
     ROW("fsdp_config.fsdp_cpu_offload", CONFIG_SWITCH, offload2, NULL),
     ROW("fsdp_config.fsdp_backward_prefetch", CONFIG_TEXT, prefetch, prefetches),
+    ROW("fsdp_config.fsdp_backward_prefetch_policy", CONFIG_TEXT, prefetch, prefetches),
+    ROW("dynamo_config.dynamo_backend", CONFIG_TEXT, compiler, NULL),
+    ROW("dynamo_backend", CONFIG_TEXT, compiler, NULL),
+    ROW("parallelism_config.parallelism_config_cp_comm_strategy", CONFIG_TEXT, rotate, rotations),
     ROW("parallelism_config.parallelism_config_dp_replicate_size", CONFIG_UINT, replicate, NULL),
     ROW("parallelism_config.parallelism_config_dp_shard_size", CONFIG_UINT, shard, NULL),
     ROW("parallelism_config.parallelism_config_tp_size", CONFIG_UINT, tp, NULL),
@@ -65,17 +80,32 @@ static const struct config_word words[] = {
 
 enum sharding { FULL, GRAD_OP, NONE, HYBRID, HYBRID_ZERO2 };
 
-/* The sharding strategy; FSDP2 says it by fsdp_reshard_after_forward. -1 with a sentence. */
+/* true, false, or -1 where it names a strategy, as with FSDP1. */
+static int reshard_truth(const char *said)
+{
+    return strcasecmp(said, "true") == 0 ? 1 : strcasecmp(said, "false") == 0 ? 0 : -1;
+}
+
+/* The sharding strategy; FSDP2 says it by fsdp_reshard_after_forward, FSDP1 may name it there. -1
+ * with a sentence. */
 static int sharding(const struct config *c, const struct accelerate *a, struct err *err)
 {
+    static const char *const key = "fsdp_config.fsdp_reshard_after_forward";
     const char *said = a->strategy;
+    int truth = a->reshard ? reshard_truth(a->reshard) : 1;
     if (!a->type || strcmp(a->type, "FSDP") != 0) return NONE;
     if (a->version == 2 && said && strcmp(said, "FULL_SHARD") != 0 && strcmp(said, "1") != 0)
         return config_contradiction(c, "fsdp_config.fsdp_sharding_strategy", "fsdp_version 2",
                                     "it is said by fsdp_reshard_after_forward there", err);
-    bool keep =
-        a->reshard && (strcmp(a->reshard, "false") == 0 || strcmp(a->reshard, "False") == 0);
-    if (a->version == 2 && keep) return GRAD_OP;
+    if (a->version == 2 && truth < 0)
+        return config_contradiction(c, key, "fsdp_version 2", "it is true or false there", err);
+    if (a->version == 2) return truth ? FULL : GRAD_OP;
+    if (said && truth < 0 && strcmp(said, a->reshard) != 0)
+        return config_contradiction(c, key, "fsdp_sharding_strategy", "give one of the two", err);
+    if (truth == 0)
+        return config_contradiction(c, key, "fsdp_version 1",
+                                    "a strategy stands there, such as SHARD_GRAD_OP", err);
+    if (truth < 0) said = a->reshard;
     for (int i = 0; said && strategies[i]; i++) {
         if (strcmp(strategies[i], said) == 0) return i % 5;
     }
@@ -94,7 +124,8 @@ static int set_sharding(struct config *c, const struct accelerate *a, struct err
                        config_where(&c->items, "fsdp_config.fsdp_sharding_strategy"));
     s->zero = how == NONE ? "none" : how == GRAD_OP ? "2" : "fsdp";
     s->replicas = a->replicate;
-    if (how == FULL) s->shards = a->shard;
+    if (how == GRAD_OP) config_feature(c, "gather-overlap", "on"); /* in the first forward pass */
+    if (how != NONE) s->shards = a->shard;
     if (how != HYBRID || a->shard || a->replicate) return 0;
     if (!a->machines || !a->processes || a->processes % a->machines)
         return err_add(err, ERR_USAGE,
@@ -119,9 +150,21 @@ static int translate(struct config *c, void *said, struct err *err)
         s->prefetch = ahead ? "1" : "0";
     }
     if (a->precision) s->precision = strcmp(a->precision, "no") == 0 ? "fp32" : a->precision;
+    /* FSDP reduces in the type it computes in (set_mixed_precision of
+     * FullyShardedDataParallelPlugin) */
+    bool half =
+        a->precision && (strcmp(a->precision, "bf16") == 0 || strcmp(a->precision, "fp16") == 0);
+    if (half && s->zero && strcmp(s->zero, "none") != 0) {
+        config_feature(c, "grad-bytes", "2");
+        config_feature(c, "reduce-bytes", "2");
+    }
+    if (a->compiler && strcasecmp(a->compiler, "inductor") == 0)
+        config_feature(c, "class", "fused");
     if (a->recompute) s->recompute = a->recompute == SWITCH_ON ? "full" : "none";
     s->tp = a->tp;
     s->cp = a->cp;
+    if (a->cp > 1)
+        s->cp_comm = !a->rotate || strcmp(a->rotate, "allgather") == 0 ? "gather" : "ring";
     s->accumulation = a->accumulation > 1 ? a->accumulation : 0;
     c->hosts = a->machines;
     c->gpus = a->processes;
@@ -161,6 +204,9 @@ static void write_sharding(FILE *to, const struct plan *plan)
             "  parallelism_config_tp_size: %" PRIu64 "\n  parallelism_config_cp_size: %" PRIu64
             "\n",
             s->tp, s->cp);
+    if (s->cp > 1 && !s->ulysses)
+        fprintf(to, "  parallelism_config_cp_comm_strategy: %s\n",
+                s->framework.cp == CP_GATHER ? "allgather" : "alltoall");
 }
 
 static void write(FILE *to, const struct plan *plan)
@@ -189,5 +235,6 @@ const struct config_format config_accelerate = {
     .translate = translate,
     .write = write,
     .beside = beside,
+    .unmodelled = unmodelled,
     .features_beside = true,
 };

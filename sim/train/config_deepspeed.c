@@ -13,7 +13,7 @@
 #include "train/config.h"
 
 struct deepspeed {
-    uint64_t train, micro, accumulation, stage, tp;
+    uint64_t train, micro, accumulation, stage, tp, ulysses, shards;
     const char *offload_optimizer, *offload_param, *optimizer;
     enum config_switch bf16, fp16, overlap, cpu_offload, checkpoints;
     double bucket_params, prefetch_params;
@@ -43,6 +43,9 @@ static const struct config_word words[] = {
     ROW("tensor_parallel.autotp_size", CONFIG_COUNT, tp, NULL),
     ROW("bf16.enabled", CONFIG_SWITCH, bf16, NULL),
     ROW("fp16.enabled", CONFIG_SWITCH, fp16, NULL),
+    ROW("sequence_parallel_size", CONFIG_UINT, ulysses, NULL),
+    {"zero_optimization.mics_shard_size", CONFIG_UINT, offsetof(struct deepspeed, shards), "-1",
+     NULL},
     {"bf16.enabled", CONFIG_TEXT, offsetof(struct deepspeed, bf16_word), NULL, NULL},
     {"fp16.enabled", CONFIG_TEXT, offsetof(struct deepspeed, fp16_word), NULL, NULL},
     ROW("bfloat16.enabled", CONFIG_SWITCH, bf16, NULL),
@@ -53,6 +56,27 @@ static const struct config_word words[] = {
     {0},
 };
 #undef ROW
+
+/* Change time or memory, but are not modelled. */
+static const char *const unmodelled[] = {"amp.enabled",
+                                         "torch_autocast.enabled",
+                                         "fp16.fp16_master_weights_and_grads",
+                                         "compression_training",
+                                         "sparse_attention",
+                                         "pipeline.partition",
+                                         "pipeline.activation_checkpoint_interval",
+                                         "activation_checkpointing.partition_activations",
+                                         "zero_optimization",
+                                         "zero_optimization.zero_hpz_partition_size",
+                                         "zero_optimization.zero_quantized_weights",
+                                         "zero_optimization.zero_quantized_gradients",
+                                         "zero_optimization.zeropp_loco_param",
+                                         "zero_optimization.offload_optimizer.ratio",
+                                         "zero_optimization.stage3_param_persistence_threshold",
+                                         "zero_optimization.stage3_max_live_parameters",
+                                         "zero_optimization.stage3_max_reuse_distance",
+                                         "zero_optimization.allgather_bucket_size",
+                                         NULL};
 
 static bool on_host(const char *device)
 {
@@ -66,7 +90,8 @@ static bool optimizer_on_host(const struct deepspeed *d)
 
 static int check(const struct config *c, const struct deepspeed *d, struct err *err)
 {
-    static const char *const offload_optimizer = "zero_optimization.offload_optimizer.device";
+    const char *offload_optimizer = config_either(c, "zero_optimization.offload_optimizer.device",
+                                                  "zero_optimization.cpu_offload");
     static const char *const offload_param = "zero_optimization.offload_param.device";
     const char *host = "what is modelled here", *why = "disks are not timed; known: none, cpu";
     int result = 0;
@@ -83,6 +108,9 @@ static int check(const struct config *c, const struct deepspeed *d, struct err *
     if (d->bf16 == SWITCH_ON && d->fp16 == SWITCH_ON)
         result =
             config_contradiction(c, "fp16.enabled", "bf16.enabled", "weights have one format", err);
+    if (d->shards && d->stage != 3)
+        result = config_contradiction(c, "zero_optimization.mics_shard_size", "a stage below 3",
+                                      "groups that share weights are for stage 3", err);
     if (d->stage > 3)
         result = err_add(err, ERR_USAGE, "%s: is %" PRIu64 ", there are stages 0 to 3",
                          config_where(&c->items, "zero_optimization.stage"), d->stage);
@@ -102,7 +130,7 @@ static int set_optimizer(struct config *c, const struct deepspeed *d, struct err
     }
     if (!c->args.optimizer)
         return err_add(err, ERR_USAGE,
-                       "%s: states of \"%s\" are not known here; known: Adam, AdamW, SGD, "
+                       "%s: states of \"%.60s\" are not known here; known: Adam, AdamW, SGD, "
                        "Adam8bit",
                        config_where(&c->items, "optimizer.type"), d->optimizer);
     if (strcmp(c->args.optimizer, "sgd") == 0 && d->momentum > 0) c->args.optimizer = "momentum";
@@ -131,6 +159,8 @@ static int translate(struct config *c, void *said, struct err *err)
     if (check(c, d, err) || set_optimizer(c, d, err)) return -1;
     s->zero = levels[d->stage];
     s->tp = d->tp;
+    s->ulysses = d->ulysses;
+    s->shards = d->shards;
     s->micro_batch = d->micro;
     s->global_batch = d->train;
     s->accumulation = d->accumulation;
@@ -199,6 +229,9 @@ static json_t *zero_member(const struct plan *plan)
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         if (s->offload & hosts[i].flag && s->zero >= hosts[i].least)
             json_object_set_new(zero, hosts[i].key, json_pack("{s:s}", "device", "cpu"));
+    uint64_t shards = s->shards / s->cp;
+    if (s->zero == ZERO_3 && shards < s->dp)
+        json_object_set_new(zero, "mics_shard_size", json_integer((json_int_t)shards));
     const struct framework *f = &s->framework;
     if (f->bucket_params && f->bucket_bytes <= 0)
         json_object_set_new(zero, "reduce_bucket_size", json_integer((json_int_t)f->bucket_params));
@@ -230,6 +263,8 @@ static void write(FILE *to, const struct plan *plan)
     if (s->tp > 1)
         json_object_set_new(root, "tensor_parallel",
                             json_pack("{s:I}", "autotp_size", (json_int_t)s->tp));
+    if (s->cp > 1 && s->ulysses)
+        json_object_set_new(root, "sequence_parallel_size", json_integer((json_int_t)s->cp));
     json_object_set_new(root, "communication_data_type",
                         json_string(bytes_type(plan, "grad-bytes")));
     json_object_set_new(
@@ -253,5 +288,6 @@ const struct config_format config_deepspeed = {
     .translate = translate,
     .write = write,
     .beside = beside,
+    .unmodelled = unmodelled,
     .features_beside = true,
 };

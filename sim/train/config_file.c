@@ -11,7 +11,6 @@
 
 #include "base/doc.h"
 #include "base/mem.h"
-#include "base/opts.h"
 #include "base/units.h"
 
 void config_items_release(struct config_items *items)
@@ -44,10 +43,89 @@ static char *joined(char *old, const char *between, const char *more)
 
 /* ---- command lines ---- */
 
-/* The next word of a shell line into `word` (as long as the rest of the text); false at the end. */
-static bool next_word(const char **text, char *word)
+/* A shell line that is being read. */
+struct shell {
+    const char *text;
+    struct config_items variables; /* NAME=VALUE that stood before */
+    char *word;                    /* the last one, NUL-ended */
+    size_t count, cap;
+};
+
+/* Longer values are not put in, so that no text can grow without bound. */
+enum { VARIABLE_MAX = 4096 };
+
+static void put(struct shell *sh, char c)
 {
-    const char *s = *text;
+    MEM_GROW(sh->word, sh->count, sh->cap);
+    sh->word[sh->count++] = c;
+}
+
+static size_t name_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] == '_' || isalpha((unsigned char)s[n]) || (n && isdigit((unsigned char)s[n])))
+        n++;
+    return n;
+}
+
+/* The value of $NAME, ${NAME} or ${NAME:-VALUE} at `s` into the word. Returns the bytes it takes; 0
+ * if it is something else, or has no value: then it stays as it is. */
+static size_t put_variable(struct shell *sh, const char *s)
+{
+    bool braces = s[1] == '{';
+    const char *name = s + 1 + braces;
+    size_t n = name_length(name), length = n;
+    const char *usual = NULL;
+    if (n == 0 && braces) n = strspn(name, "0123456789"), length = n;
+    if (n == 0 || sh->count > VARIABLE_MAX) return 0;
+    if (braces && name[n] == ':' && name[n + 1] == '-') {
+        usual = name + n + 2;
+        length = n + 2 + strcspn(usual, "}\n");
+    }
+    if (braces && name[length] != '}') return 0;
+    char *key = mem_printf("%.*s", (int)n, name);
+    const char *value = NULL;
+    for (size_t i = 0; i < sh->variables.count; i++)
+        if (strcmp(sh->variables.items[i].key, key) == 0) value = sh->variables.items[i].value;
+    free(key);
+    if (!value && !usual) return 0;
+    const char *end = value ? value + strlen(value) : name + length;
+    for (const char *c = value ? value : usual; c < end; c++)
+        if (value || (*c != '"' && *c != '\'')) put(sh, *c);
+    return (size_t)(name - s) + length + braces;
+}
+
+/* A word NAME=VALUE is kept. */
+static bool is_assignment(struct shell *sh)
+{
+    size_t n = name_length(sh->word);
+    if (n == 0 || sh->word[n] != '=' || sh->word[n + 1] == '(') return false;
+    char *value = sh->word + n + 1;
+    if (strlen(value) <= VARIABLE_MAX && !strchr(value, '$'))
+        add(&sh->variables, mem_printf("%.*s", (int)n, sh->word), mem_strdup(value), NULL);
+    return true;
+}
+
+/* Whether the ( or ) at `s` ends the word: the head of an array ("NAME=("), or the end of one.
+ * *depth: of the brackets that the word opened itself. */
+static bool ends_word(struct shell *sh, const char **s, int *depth)
+{
+    if (**s == '(') {
+        (*depth)++;
+        if (sh->count == 0 || sh->word[sh->count - 1] != '=') return false;
+    } else if (**s != ')' || (*depth)-- > 0) {
+        return false;
+    } else if (sh->count) {
+        return true;
+    }
+    put(sh, *(*s)++);
+    return true;
+}
+
+/* The next word; false at the end. */
+static bool next_word(struct shell *sh)
+{
+    const char *s = sh->text;
     for (;; s++) {
         if (*s == '#') s += strcspn(s, "\n");
         bool blank = isspace((unsigned char)*s) || (*s == '\\' && (s[1] == '\n' || s[1] == '\r'));
@@ -55,18 +133,24 @@ static bool next_word(const char **text, char *word)
     }
     bool any = *s != '\0';
     char quote = 0;
+    int depth = 0;
+    sh->count = 0;
     for (; *s && (quote || !isspace((unsigned char)*s)); s++) {
-        if (quote ? *s == quote : *s == '"' || *s == '\'') {
+        if (!quote && (*s == '(' || *s == ')') && ends_word(sh, &s, &depth)) break;
+        size_t taken = *s == '$' && quote != '\'' ? put_variable(sh, s) : 0;
+        if (taken) {
+            s += taken - 1;
+        } else if (quote ? *s == quote : *s == '"' || *s == '\'') {
             quote = quote ? 0 : *s;
         } else if (*s == '\\' && quote != '\'' && (s[1] == '\n' || s[1] == '\r')) {
             if (!quote) break;
             s++;
         } else {
-            *word++ = *s;
+            put(sh, *s);
         }
     }
-    *word = '\0';
-    *text = s;
+    put(sh, '\0');
+    sh->text = s;
     return any;
 }
 
@@ -84,28 +168,38 @@ static bool is_passed_over(const char *word)
            (word[digits] && strchr("|&;<>", word[digits]));
 }
 
+/* "--key", "--key=value", or "--key value" in quotes. Returns whether words may follow as its
+ * value. */
+static bool add_option(struct config_items *items, const char *name, const char *word)
+{
+    const char *key = word + strspn(word, "-");
+    size_t length = strcspn(key, "= \t\n");
+    const char *value = key + length + (key[length] != '\0');
+    if (key[length] && key[length] != '=') value += strspn(value, " \t\n");
+    bool has = key[length] == '=' || *value;
+    add(items, mem_printf("%.*s", (int)length, key), has ? mem_strdup(value) : NULL,
+        mem_printf("%s: %.*s", name, (int)(key + length - word), word));
+    return !has;
+}
+
 int config_scan_line(struct config_items *items, const char *name, const char *text,
                      struct err *err)
 {
-    char *word = mem_calloc(strlen(text) + 1, 1);
+    struct shell sh = {.text = text};
     bool open = false; /* the last item may still take words as its value */
     size_t before = items->count;
-    while (next_word(&text, word)) {
-        if (is_option(word)) {
-            const char *key = word + strspn(word, "-");
-            size_t length = strcspn(key, "=");
-            char *value = key[length] ? mem_strdup(key + length + 1) : NULL;
-            open = !value;
-            add(items, mem_printf("%.*s", (int)length, key), value,
-                mem_printf("%s: %.*s", name, (int)(key + length - word), word));
-        } else if (is_passed_over(word)) {
+    while (next_word(&sh)) {
+        if (is_option(sh.word)) {
+            open = add_option(items, name, sh.word);
+        } else if (is_passed_over(sh.word) || is_assignment(&sh)) {
             open = false;
         } else if (open) {
             struct config_item *last = &items->items[items->count - 1];
-            last->value = joined(last->value, " ", word);
+            last->value = joined(last->value, " ", sh.word);
         }
     }
-    free(word);
+    free(sh.word);
+    config_items_release(&sh.variables);
     if (items->count > before) return 0;
     return err_add(err, ERR_USAGE, "%s: holds no option (words that start with --)", name);
 }
@@ -261,7 +355,7 @@ static int add_line(struct config_items *items, struct lines *l, const char *pre
     char *path = mem_printf("%s%s%s", prefix, *prefix ? "." : "", key);
     for (size_t i = 0; i < items->count; i++) {
         if (strcmp(items->items[i].key, path) != 0) continue;
-        int result = err_add(l->err, ERR_USAGE, "%s:%u: %s is given twice", l->name, line, path);
+        int result = err_add(l->err, ERR_USAGE, "%s:%u: %.60s is given twice", l->name, line, path);
         free(path);
         free(value);
         return result;
@@ -471,9 +565,12 @@ static int fill_text(const struct config_item *item, const struct config_word *w
     if (!word->choices) return 0;
     for (const char *const *choice = word->choices; *choice; choice++)
         if (strcmp(*choice, item->value) == 0) return 0;
-    char *what = mem_printf("value of %s", item->where);
-    opts_unknown(err, what, item->value, word->choices);
-    free(what);
+    char *list = NULL;
+    for (const char *const *choice = word->choices; *choice; choice++)
+        list = joined(list, ", ", *choice);
+    err_add(err, ERR_USAGE, "%s: \"%.60s\" is not known; known: %s", item->where, item->value,
+            list);
+    free(list);
     return -1;
 }
 
@@ -503,6 +600,9 @@ static int fill_item(const struct config_item *item, const struct config_word *w
         [CONFIG_TEXT] = fill_text, [CONFIG_ON] = fill_switch,  [CONFIG_SWITCH] = fill_switch};
     bool bare = word->type == CONFIG_ON || word->type == CONFIG_SWITCH;
     if (!item->value && !bare) return err_add(err, ERR_USAGE, "%s: has no value", item->where);
+    if (word->type != CONFIG_TEXT && item->value && strlen(item->value) > 60)
+        return err_add(err, ERR_USAGE, "%s: \"%.60s...\" is no value for it", item->where,
+                       item->value);
     if (item->value && word->absent && strcmp(item->value, word->absent) == 0) return 0;
     return fillers[word->type](item, word, (char *)target + word->offset, err);
 }
@@ -516,8 +616,8 @@ static int check_twice(const struct config_items *items, size_t i, struct err *e
         const struct config_item *other = &items->items[k];
         const char *before = other->value ? other->value : "";
         if (!same_key(other->key, item->key) || strcmp(before, value) == 0) continue;
-        return err_add(err, ERR_USAGE, "%s: is given twice, as \"%s\" and as \"%s\"", item->where,
-                       before, value);
+        return err_add(err, ERR_USAGE, "%s: is given twice, as \"%.60s\" and as \"%.60s\"",
+                       item->where, before, value);
     }
     return 0;
 }
@@ -537,11 +637,23 @@ int config_fill(struct config_items *items, const struct config_word *words, voi
     return result;
 }
 
-char *config_unread(const struct config_items *items)
+/* Whether it is in the list, and says more than that it is off. */
+static bool is_of(const struct config_item *item, const char *const *of)
+{
+    static const char *const off[] = {"false", "no", "off", "none", "0", "", "auto"};
+    for (size_t i = 0; item->value && i < sizeof off / sizeof *off; i++)
+        if (strcasecmp(item->value, off[i]) == 0) return false;
+    for (; *of; of++)
+        if (same_key(*of, item->key)) return true;
+    return false;
+}
+
+char *config_unread(const struct config_items *items, const char *const *of, bool others)
 {
     char *text = NULL;
     for (size_t i = 0; i < items->count; i++) {
-        if (!items->items[i].read) text = joined(text, ", ", items->items[i].key);
+        const struct config_item *item = &items->items[i];
+        if (!item->read && is_of(item, of) != others) text = joined(text, ", ", item->key);
     }
     return text;
 }

@@ -29,8 +29,9 @@ void config_items_release(struct config_items *items);
  * (tables in tables, anchors, multi-line strings) is refused. */
 
 /* A pasted command line: values behind a blank or "=", lines joined by a backslash at their end,
- * quotes, comments from # on; words before the first option, assignments of a shell array and
- * script names are passed over. */
+ * quotes, also around an option with its value, comments from # on; $NAME is what NAME=VALUE said
+ * before, ${NAME:-VALUE} has its own; words before the first option, assignments of a shell array
+ * and script names are passed over. */
 int config_scan_line(struct config_items *items, const char *name, const char *text,
                      struct err *err);
 int config_scan_json(struct config_items *items, const char *name, const char *text,
@@ -70,8 +71,9 @@ struct config_word {
 int config_fill(struct config_items *items, const struct config_word *words, void *target,
                 struct err *err);
 
-/* The keys that no table knew, joined by commas; NULL if there is none. Freed by the caller. */
-char *config_unread(const struct config_items *items);
+/* The keys that no table knew and that are in `of` (ended by NULL) and not switched off, or are all
+ * the others; joined by commas, NULL if there is none. Freed by the caller. */
+char *config_unread(const struct config_items *items, const char *const *of, bool others);
 
 /* Where the item of that key stands, or the key itself if there is none. */
 const char *config_where(const struct config_items *items, const char *key);

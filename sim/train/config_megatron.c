@@ -34,7 +34,7 @@ struct megatron {
 
     struct model m; /* dimensions as they stand */
     uint64_t query_groups, position_rows;
-    bool grouped, no_bias, qkv_bias, untied, rope, qk_norm, mla;
+    bool grouped, no_bias, qkv_bias, untied, rope, no_positions, qk_norm, mla;
     const char *norm, *positions, *moe_layers, *dropout_attention, *dropout_hidden;
 };
 
@@ -142,6 +142,7 @@ static const struct config_word words[] = {
     UINT("max-position-embeddings", position_rows),
     TEXT("position-embedding-type", positions, position_types),
     ON("use-rotary-position-embeddings", rope),
+    ON("no-position-embedding", no_positions),
     ON("untie-embeddings-and-output-weights", untied),
     TEXT("normalization", norm, norms),
     ON("disable-bias-linear", no_bias),
@@ -168,6 +169,47 @@ static const struct config_word words[] = {
 #undef UINT
 #undef TEXT
 #undef ON
+
+/* Change time or memory, but are not modelled. */
+static const char *const unmodelled[] = {"pipeline-model-parallel-layout",
+                                         "model-parallel-size",
+                                         "batch-size",
+                                         "checkpoint-activations",
+                                         "zero-stage",
+                                         "deepspeed-activation-checkpointing",
+                                         "outer-dp-sharding-strategy",
+                                         "hybrid-override-pattern",
+                                         "hierarchical-context-parallel-sizes",
+                                         "mtp-num-layers",
+                                         "window-size",
+                                         "distribute-saved-activations",
+                                         "delay-wgrad-compute",
+                                         "overlap-param-gather-with-optimizer-step",
+                                         "tp-comm-bulk-dgrad",
+                                         "disable-tp-comm-bulk-dgrad",
+                                         "disable-tp-comm-bulk-wgrad",
+                                         "disable-tp-comm-overlap-ag",
+                                         "disable-tp-comm-overlap-rs",
+                                         "disable-tp-comm-split-ag",
+                                         "disable-tp-comm-split-rs",
+                                         "exp-avg-dtype",
+                                         "exp-avg-sq-dtype",
+                                         "main-params-dtype",
+                                         "moe-shared-expert-overlap",
+                                         "moe-pad-expert-input-to-capacity",
+                                         "moe-latent-size",
+                                         "first-last-layers-bf16",
+                                         "fp16-lm-cross-entropy",
+                                         "cross-entropy-loss-fusion",
+                                         "no-bias-swiglu-fusion",
+                                         "no-bias-gelu-fusion",
+                                         "no-bias-dropout-fusion",
+                                         "no-masked-softmax-fusion",
+                                         "no-rope-fusion",
+                                         "no-persist-layer-norm",
+                                         "deterministic-mode",
+                                         "rampup-batch-size",
+                                         NULL};
 
 /* ---- reading ---- */
 
@@ -255,7 +297,8 @@ static int set_modules(struct config *c, const char *modules, struct err *err)
             result = err_add(err, ERR_USAGE,
                              "%s: recomputation of %.*s is not modelled; known: core_attn, mlp, "
                              "moe, moe_act, mla_up_proj, layernorm",
-                             config_where(&c->items, "recompute-modules"), (int)n, modules);
+                             config_where(&c->items, "recompute-modules"), (int)(n < 60 ? n : 60),
+                             modules);
             continue;
         }
         char *more = all ? mem_printf("%s+%s", all, ours) : mem_strdup(ours);
@@ -446,7 +489,10 @@ static int set_shape(struct config *c, const struct megatron *a, struct err *err
         return err_add(err, ERR_USAGE,
                        "%s: --num-layers, --hidden-size and --num-attention-heads go together; "
                        "they are %" PRIu64 ", %" PRIu64 " and %" PRIu64,
-                       "--megatron-args", m->layers, m->hidden, m->heads);
+                       config_where(&c->items, m->layers   ? "num-layers"
+                                               : m->hidden ? "hidden-size"
+                                                           : "num-attention-heads"),
+                       m->layers, m->hidden, m->heads);
     if (!m->ffn) m->ffn = model_default_ffn(m->hidden, m->gated);
     m->kv_heads = a->grouped ? a->query_groups ? a->query_groups : 1 : 0;
     m->tied = !a->untied;
@@ -456,7 +502,8 @@ static int set_shape(struct config *c, const struct megatron *a, struct err *err
     m->expert_bias = m->experts && !a->no_bias;
     m->qk_norm = a->qk_norm;
     m->max_positions = a->position_rows;
-    bool learned = !a->rope && (!a->positions || strcmp(a->positions, "learned_absolute") == 0);
+    bool learned = !a->rope && !a->no_positions &&
+                   (!a->positions || strcmp(a->positions, "learned_absolute") == 0);
     if (learned) m->positions = a->position_rows;
     if (a->mla) set_latent(m);
     if (!m->experts) return 0;
@@ -635,7 +682,7 @@ static void write_features(FILE *to, const struct plan *plan)
         say_word(to, config_is(plan, names[i].feature, names[i].value), names[i].words);
     const struct strategy *s = &plan->strategy;
     const struct framework *f = &s->framework;
-    bool bucket = s->zero < ZERO_3 && f->dp_overlap;
+    bool bucket = f->dp_overlap && (s->zero < ZERO_3 || s->offload & OFFLOAD_OPTIMIZER);
     say_word(to, plan->job.gather_overlap, "overlap-param-gather");
     uint64_t params = f->bucket_bytes > 0         ? (uint64_t)(f->bucket_bytes / f->grad_bytes)
                       : f->bucket_params_per_rank ? 0
@@ -676,5 +723,6 @@ const struct config_format config_megatron = {
     .translate = translate,
     .write = write,
     .beside = beside,
+    .unmodelled = unmodelled,
     .inline_text = true,
 };

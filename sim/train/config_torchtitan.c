@@ -16,8 +16,9 @@ struct torchtitan {
     uint64_t local_batch, global_batch, seq;
     const char *param, *reduce;
     enum config_switch compile, async_tp, float8_linear, float8_gather;
-    const char *converters, *reshard;
+    const char *converters, *reshard, *components;
     uint64_t replicate, shard, tp, pp, cp, ep, etp, micro_batch, chunk_layers;
+    const char *first_less, *last_less;
     const char *schedule, *ac_mode, *ac_option, *recipe, *optimizer, *rotate;
     enum config_switch offload;
 };
@@ -27,10 +28,12 @@ static const char *const schedules[] = {
     "GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "DualPipeV", NULL};
 static const enum schedule ours[] = {SCHED_GPIPE, SCHED_1F1B, SCHED_INTERLEAVED, SCHED_ZB_1P,
                                      SCHED_DUALPIPEV};
+enum { USUAL_CHUNKS = 2 }; /* of a rank, with schedules that have chunks */
 static const char *const rotations[] = {"allgather", "alltoall", NULL};
 static const char *const modes[] = {"none", "selective", "full", NULL};
 static const char *const recipes[] = {"tensorwise", "rowwise", NULL};
-static const char *const reshards[] = {"default", "always", NULL};
+static const char *const reshards[] = {"default", "always", "never", NULL};
+static const char *const lesses[] = {"0", "1", NULL};
 static const char *const optimizers[] = {"Adam", "AdamW", NULL};
 
 #define ROW(key, type, field, ...)                                                                 \
@@ -49,6 +52,7 @@ static const struct config_word words[] = {
     ROW("training.seq_len", CONFIG_UINT, seq, NULL, NULL),
     ROW("training.compile", CONFIG_SWITCH, compile, NULL, NULL),
     ROW("compile.enable", CONFIG_SWITCH, compile, NULL, NULL),
+    ROW("compile.components", CONFIG_TEXT, components, NULL, NULL),
     ROW("training.mixed_precision_param", CONFIG_TEXT, param, NULL, params),
     ROW("training.mixed_precision_reduce", CONFIG_TEXT, reduce, NULL, params),
     ROW("parallelism.data_parallel_replicate_degree", CONFIG_UINT, replicate, NULL, NULL),
@@ -59,6 +63,10 @@ static const struct config_word words[] = {
     ROW("parallelism.pipeline_parallel_schedule", CONFIG_TEXT, schedule, NULL, schedules),
     ROW("parallelism.pipeline_parallel_microbatch_size", CONFIG_UINT, micro_batch, NULL, NULL),
     ROW("parallelism.pipeline_parallel_layers_per_stage", CONFIG_UINT, chunk_layers, NULL, NULL),
+    ROW("parallelism.pipeline_parallel_first_stage_less_layers", CONFIG_TEXT, first_less, NULL,
+        lesses),
+    ROW("parallelism.pipeline_parallel_last_stage_less_layers", CONFIG_TEXT, last_less, NULL,
+        lesses),
     ROW("parallelism.context_parallel_degree", CONFIG_UINT, cp, NULL, NULL),
     ROW("parallelism.context_parallel_rotate_method", CONFIG_TEXT, rotate, NULL, rotations),
     ROW("training.enable_cpu_offload", CONFIG_SWITCH, offload, NULL, NULL),
@@ -80,13 +88,36 @@ static const struct config_word words[] = {
 
 /* ---- reading ---- */
 
+/* Change time or memory, but are not modelled. */
+static const char *const unmodelled[] = {"parallelism.disable_loss_parallel",
+                                         "parallelism.enable_compiled_autograd",
+                                         "parallelism.module_fqns_per_model_part",
+                                         "parallelism.pipeline_parallel_schedule_csv",
+                                         "parallelism.pipeline_parallel_split_points",
+                                         "parallelism.expert_parallel_comm_backend",
+                                         "training.dtype",
+                                         "training.deterministic",
+                                         "optimizer.early_step_in_backward",
+                                         "float8.force_recompute_fp8_weight_in_bwd",
+                                         "float8.filter_fqns",
+                                         "quantize.linear.float8.filter_fqns",
+                                         "mx.filter_fqns",
+                                         "quantize.linear.mx.filter_fqns",
+                                         "fault_tolerance.enable",
+                                         "fault_tolerance.semi_sync_method",
+                                         NULL};
+
 /* Old files and flags: [experimental] and [training] held the degrees. */
 static int refuse_old(const struct config *c, struct err *err)
 {
-    static const char *const old[] = {
-        "training.tensor_parallel_degree", "training.data_parallel_shard_degree",
-        "training.data_parallel_degree", "experimental.pipeline_parallel_degree",
-        "experimental.context_parallel_degree"};
+    static const char *const old[] = {"training.tensor_parallel_degree",
+                                      "training.data_parallel_shard_degree",
+                                      "training.data_parallel_degree",
+                                      "training.data_parallel_replicate_degree",
+                                      "experimental.pipeline_parallel_degree",
+                                      "experimental.pipeline_parallel_schedule",
+                                      "experimental.enable_async_tensor_parallel",
+                                      "experimental.context_parallel_degree"};
     int result = 0;
     for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
         const char *where = config_where(&c->items, old[i]);
@@ -97,37 +128,76 @@ static int refuse_old(const struct config *c, struct err *err)
     return result;
 }
 
+/* What its converters make of linear layers. Those of grouped products alone leave the others as
+ * they are, and are not here. */
+static const struct {
+    const char *name;
+    bool fp8, mx;
+} converters[] = {{.name = "float8", .fp8 = true},
+                  {.name = "quantize.linear.float8", .fp8 = true},
+                  {.name = "quantize.dense.float8", .fp8 = true},
+                  {.name = "mx", .mx = true},
+                  {.name = "quantize.linear.mx", .mx = true}};
+
+/* The row of the first `n` bytes of a name; -1: it is not known. */
+static int converter(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof converters / sizeof *converters; i++)
+        if (strlen(converters[i].name) == n && strncmp(converters[i].name, name, n) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* Whether one of them is in the list. */
+static bool converts(const struct torchtitan *t, bool mx)
+{
+    for (const char *s = t->converters; s && *s; s += strcspn(s, ", "), s += strspn(s, ", ")) {
+        int i = converter(s, strcspn(s, ", "));
+        if (i >= 0 && (mx ? converters[i].mx : converters[i].fp8)) return true;
+    }
+    return false;
+}
+
 static bool has_float8(const struct torchtitan *t)
 {
-    return t->float8_linear == SWITCH_ON || (t->converters && strstr(t->converters, "float8"));
+    return t->float8_linear == SWITCH_ON || converts(t, false);
+}
+
+static int check_converters(const struct config *c, const struct torchtitan *t, struct err *err)
+{
+    int result = 0;
+    for (const char *s = t->converters; s && *s; s += strcspn(s, ", "), s += strspn(s, ", ")) {
+        size_t n = strcspn(s, ", ");
+        if (n == 0 || converter(s, n) >= 0) continue;
+        result = err_add(err, ERR_USAGE,
+                         "%s: converter \"%.*s\" is not modelled; known: float8, mx, "
+                         "quantize.linear.float8, quantize.linear.mx",
+                         config_where(&c->items, "model.converters"), (int)(n < 60 ? n : 60), s);
+    }
+    if (has_float8(t) && converts(t, true))
+        result = config_contradiction(c, "model.converters", "itself",
+                                      "float8 and mx are two formats of one layer", err);
+    return result;
 }
 
 static int check(const struct config *c, const struct torchtitan *t, struct err *err)
 {
     bool fp8 = has_float8(t), rowwise = t->recipe && strcmp(t->recipe, "rowwise") == 0;
-    bool selective = t->ac_mode && strcmp(t->ac_mode, "selective") == 0;
-    bool by_op = t->ac_option && strcmp(t->ac_option, "op") == 0;
     uint64_t micro = t->micro_batch ? t->micro_batch : 1, local = t->local_batch;
-    int result = refuse_old(c, err);
+    int result = refuse_old(c, err) | check_converters(c, t, err);
     if (fp8 && rowwise && t->float8_gather == SWITCH_ON)
-        result =
-            config_contradiction(c, "float8.enable_fsdp_float8_all_gather", "recipe_name rowwise",
-                                 "rows of a shard have no scale for the whole", err);
-    if (selective && !by_op)
-        result = err_add(err, ERR_USAGE,
-                         "%s: selective_ac_option \"%s\" (every n-th layer) is not modelled; "
-                         "known: \"op\"",
-                         config_where(&c->items, "activation_checkpoint.mode"),
-                         t->ac_option ? t->ac_option : "2");
+        result = config_contradiction(
+            c,
+            config_either(c, "float8.enable_fsdp_float8_all_gather",
+                          "quantize.linear.float8.enable_fsdp_float8_all_gather"),
+            "recipe_name rowwise", "rows of a shard have no scale for the whole", err);
     if (t->pp > 1 && local && local % micro)
         result = err_add(err, ERR_USAGE,
                          "%s: a rank's batch of %" PRIu64
                          " is no multiple of pipeline_parallel_microbatch_size %" PRIu64,
-                         config_where(&c->items, "training.local_batch_size"), local, micro);
-    if (t->schedule && strncmp(t->schedule, "Interleaved", 11) == 0 && t->pp <= 1)
-        result = config_contradiction(c, "parallelism.pipeline_parallel_schedule",
-                                      "pipeline_parallel_degree 1",
-                                      "chunks need a pipeline of 2 stages or more", err);
+                         config_where(&c->items, config_either(c, "training.local_batch_size",
+                                                               "training.batch_size")),
+                         local, micro);
     return result;
 }
 
@@ -160,10 +230,40 @@ static void set_degrees(struct config *c, const struct torchtitan *t)
     if (s->cp > 1 && t->rotate)
         s->cp_comm = strcmp(t->rotate, "allgather") == 0 ? "gather" : "ring";
     if (t->offload == SWITCH_ON) s->offload = "optimizer,weights";
-    bool whole = t->shard == 1;
-    s->zero = whole ? "none" : "fsdp";
-    if (whole && t->replicate) s->dp = t->replicate;
-    if (!whole) s->shards = t->shard, s->replicas = t->replicate;
+}
+
+/* "default" gathers weights for every micro-batch unless there is a pipeline; else they are
+ * gathered beside the first forward pass and stay, as with ZeRO-2
+ * (get_fsdp_reshard_after_forward_policy of torchtitan/distributed/fsdp.py). */
+static void set_sharding(struct config *c, const struct torchtitan *t)
+{
+    struct strategy_args *s = &c->args;
+    if (t->shard == 1) {
+        s->zero = "none";
+        s->dp = t->replicate;
+        return;
+    }
+    const char *how = t->reshard ? t->reshard : "default";
+    bool keep = strcmp(how, "never") == 0 || (strcmp(how, "default") == 0 && s->pp > 1);
+    s->zero = keep ? "2" : "fsdp";
+    if (keep) config_feature(c, "gather-overlap", "on");
+    s->shards = t->shard;
+    s->replicas = t->shard && !t->replicate ? 1 : t->replicate;
+}
+
+/* Without a word it is every second layer. */
+static int set_recompute(struct config *c, const struct torchtitan *t, struct err *err)
+{
+    const char *mode = t->ac_mode ? t->ac_mode : "selective";
+    const char *option = t->ac_option ? t->ac_option : "2";
+    if (strcmp(mode, "selective") != 0 || strcmp(option, "op") == 0) {
+        c->args.recompute = mode;
+        return 0;
+    }
+    const char *where =
+        config_where(&c->items, t->ac_option ? "activation_checkpoint.selective_ac_option"
+                                             : "activation_checkpoint.mode");
+    return units_read_uint(where, option, 1, INT32_MAX, &c->recompute_every, err);
 }
 
 static void set_schedule(struct config *c, const struct torchtitan *t)
@@ -175,14 +275,19 @@ static void set_schedule(struct config *c, const struct torchtitan *t)
         i++;
     s->schedule = t->schedule ? schedule_name(ours[i]) : "1f1b";
     bool chunks = t->schedule && (ours[i] == SCHED_INTERLEAVED || ours[i] == SCHED_ZB_1P);
+    bool first = t->first_less && *t->first_less == '1',
+         last = t->last_less && *t->last_less == '1';
+    s->split = first ? last ? "embedding,loss" : "embedding" : last ? "loss" : NULL;
     s->layers_per_chunk = t->chunk_layers;
-    if (chunks && !t->chunk_layers) s->vpp = 2;
+    if (chunks && !t->chunk_layers) s->vpp = USUAL_CHUNKS;
 }
 
 static void set_features(struct config *c, const struct torchtitan *t)
 {
-    if (t->compile != SWITCH_ON) config_feature(c, "class", "eager");
-    config_feature(c, "tp-overlap", t->async_tp == SWITCH_ON ? "on" : "off");
+    bool compiled = t->compile == SWITCH_ON && (!t->components || strstr(t->components, "model"));
+    if (!compiled) config_feature(c, "class", "eager");
+    /* "currently only effective when compile is enabled" (its job configuration) */
+    config_feature(c, "tp-overlap", compiled && t->async_tp == SWITCH_ON ? "on" : "off");
     if (t->reduce && strcmp(t->reduce, "bfloat16") == 0) {
         config_feature(c, "grad-bytes", "2");
         config_feature(c, "reduce-bytes", "2");
@@ -221,18 +326,18 @@ static int translate(struct config *c, void *said, struct err *err)
     struct strategy_args *s = &c->args;
     if (check(c, t, err)) return -1;
     set_degrees(c, t);
+    set_sharding(c, t);
     set_batch(c, t);
     set_schedule(c, t);
     set_features(c, t);
     set_model(c, t);
     bool fp8 = has_float8(t), plain = t->param && strcmp(t->param, "float32") == 0;
-    s->precision = fp8 ? "fp8" : plain ? "fp32" : "bf16";
+    s->precision = fp8 ? "fp8" : converts(t, true) ? "mxfp8" : plain ? "fp32" : "bf16";
     if (fp8 && t->recipe) s->recipe = t->recipe;
-    s->recompute = t->ac_mode ? t->ac_mode : "none";
     c->hosts = t->nodes;
     c->gpus = t->nodes && t->per_node ? t->nodes * t->per_node : 0;
     if (t->optimizer) s->optimizer = "adamw"; /* Adam has the same states */
-    return 0;
+    return set_recompute(c, t, err);
 }
 
 /* Flags, and the file that --job.config_file names under them. */
@@ -282,7 +387,9 @@ static void write_model(FILE *to, const struct plan *plan)
             fputc(toupper((unsigned char)*s), to);
         fprintf(to, "\"\n");
     }
-    if (plan->strategy.precision->precision == PREC_FP8) fprintf(to, "converters = [\"float8\"]\n");
+    bool fp8 = strcmp(plan->strategy.precision->name, "fp8") == 0;
+    bool mx = strcmp(plan->strategy.precision->name, "mxfp8") == 0;
+    if (fp8 || mx) fprintf(to, "converters = [\"%s\"]\n", fp8 ? "float8" : "mx");
 }
 
 static void write_training(FILE *to, const struct plan *plan)
@@ -303,10 +410,12 @@ static void write_training(FILE *to, const struct plan *plan)
 static void write_parallelism(FILE *to, const struct plan *plan)
 {
     const struct strategy *s = &plan->strategy;
-    uint64_t shards = s->zero == ZERO_3 ? s->shards / s->cp : 1;
+    uint64_t shards = s->zero >= ZERO_2 ? s->shards / s->cp : 1;
     fprintf(to, "\n[parallelism]\n");
     say(to, "data_parallel_replicate_degree", s->dp / (shards ? shards : 1));
     say(to, "data_parallel_shard_degree", shards);
+    if (shards > 1)
+        say_text(to, "fsdp_reshard_after_forward", s->zero == ZERO_2 ? "never" : "always");
     say(to, "tensor_parallel_degree", s->tp);
     fprintf(to, "enable_async_tensor_parallel = %s\n", truth(config_is(plan, "tp-overlap", "on")));
     say(to, "pipeline_parallel_degree", s->pp);
@@ -316,8 +425,12 @@ static void write_parallelism(FILE *to, const struct plan *plan)
             i++;
         say_text(to, "pipeline_parallel_schedule", schedules[i]);
         say(to, "pipeline_parallel_microbatch_size", s->micro_batch);
-        if (s->vpp > 1)
+        if (s->vpp > 1 && s->vpp != USUAL_CHUNKS && plan->model.layers % (s->pp * s->vpp) == 0)
             say(to, "pipeline_parallel_layers_per_stage", plan->model.layers / s->pp / s->vpp);
+    }
+    if (s->pp > 1 && (s->layout_args.embedding || s->layout_args.loss)) {
+        say(to, "pipeline_parallel_first_stage_less_layers", s->layout_args.embedding);
+        say(to, "pipeline_parallel_last_stage_less_layers", s->layout_args.loss);
     }
     say(to, "context_parallel_degree", s->cp);
     if (s->cp > 1 && !s->ulysses)
@@ -338,7 +451,7 @@ static void write(FILE *to, const struct plan *plan)
             : s->recompute == RC_FULL ? "full"
                                       : "selective");
     if (s->recompute == RC_SELECTIVE) fprintf(to, "selective_ac_option = \"op\"\n");
-    if (s->precision->precision == PREC_FP8) {
+    if (strcmp(s->precision->name, "fp8") == 0) {
         fprintf(to, "\n[float8]\nenable_fsdp_float8_all_gather = %s\n",
                 truth(config_is(plan, "fp8-params", "on")));
         if (s->fp8_rowwise) say_text(to, "recipe_name", "rowwise");
@@ -358,6 +471,7 @@ const struct config_format config_torchtitan = {
     .translate = translate,
     .write = write,
     .beside = beside,
+    .unmodelled = unmodelled,
     .names_model = true,
     .features_beside = true,
     .inline_text = true,

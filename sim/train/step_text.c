@@ -39,9 +39,11 @@ static void print_header(struct out *out, const struct answer *a)
              s->word, s->framework.name, s->precision->name, (unsigned long long)s->seq,
              (unsigned long long)s->micro_batch, (unsigned long long)s->global_batch,
              (unsigned long long)job_microbatches(&p->job), schedule_name(s->schedule));
-    char *unread = a->config->format ? config_note(a->config) : NULL;
-    if (unread) out_note(out, "%s", unread);
-    free(unread);
+    for (int modelled = 0; modelled < 2 && a->config->format; modelled++) {
+        char *unread = config_note(a->config, modelled);
+        if (unread) out_note(out, "%s", unread);
+        free(unread);
+    }
     for (size_t i = 0; i < p->nassumed; i++) {
         out_note(out, "assumed: %s", p->assumed[i]);
     }

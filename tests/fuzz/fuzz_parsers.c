@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Feeds damaged files to the parsers of models, topologies and schedules. Seeds are every shipped
- * file, the machines of the tests (tables and NVLink status of nvidia-smi, NCCL's files), every
- * topology as a file of ASTRA-sim, and every algorithm written as an MSCCL file and as GOAL; an
- * input is a seed with a few mutations. What is accepted must make sense (a schedule: be right, as
- * the oracle says, and survive writing; a GOAL: run to its end, or wait in a circle), what is
- * refused must come with sentences that name the file. Inputs depend on (seed, iteration) alone, so
- * that
- * --only repeats one. The parser runs in a child process: a crash or a hang names its iteration. */
+ * Feeds damaged files to the parsers of models, topologies, schedules and training frameworks'
+ * configurations. Seeds are every shipped file, the machines of the tests (tables and NVLink status
+ * of nvidia-smi, NCCL's files), their configurations, every topology as a file of ASTRA-sim, and
+ * every algorithm written as an MSCCL file and as GOAL; an input is a seed with a few mutations.
+ * What is accepted must make sense (a schedule: be right, as the oracle says, and survive writing;
+ * a GOAL: run to its end, or wait in a circle; a configuration: become a strategy, or sentences),
+ * what is refused must come with sentences that name the file. Inputs depend on (seed, iteration)
+ * alone, so that --only repeats one. The parser runs in a child process: a crash or a hang names
+ * its iteration. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@
 #include "sched/msccl.h"
 #include "sched/verify.h"
 #include "tests/fuzz/fuzz.h"
+#include "train/config.h"
 #include "train/model.h"
 
 enum { HANG_S = 20 }; /* an input that takes longer is a fault */
@@ -53,23 +55,38 @@ enum seed_kind {
     SEED_NCCL,
     SEED_LINKS,
     SEED_ASTRA,
-    SEED_GOAL
+    SEED_GOAL,
+    SEED_CONFIG /* + row of `configs`: the last */
 };
+
+/* Configurations of tests/cases/configs: by their suffix, and the name that the parser is told. */
+static const struct {
+    const char *suffix, *name;
+    const struct config_format *format;
+} configs[] = {{".sh", "--megatron-args", &config_megatron},
+               {".json", "fuzz.json", &config_deepspeed},
+               {".toml", "fuzz.toml", &config_torchtitan},
+               {".flags", "--torchtitan", &config_torchtitan},
+               {".yaml", "fuzz.yaml", &config_accelerate}};
+enum { NCONFIG_KINDS = sizeof configs / sizeof *configs };
 
 struct seed {
     char *text;
     size_t bytes;
-    enum seed_kind kind;
+    unsigned kind; /* enum seed_kind */
 };
 
 struct seeds {
     struct seed *items;
     size_t count, cap;
     struct accel_table table;
+    struct framework_table frameworks;
+    struct topo topo; /* what configurations are tried on */
+    struct model model;
 };
 
 /* Takes the text. */
-static void add_seed(struct seeds *seeds, char *text, enum seed_kind kind)
+static void add_seed(struct seeds *seeds, char *text, unsigned kind)
 {
     MEM_GROW(seeds->items, seeds->count, seeds->cap);
     seeds->items[seeds->count++] = (struct seed){text, strlen(text), kind};
@@ -172,8 +189,8 @@ static void add_astras(struct seeds *seeds)
     ship_names_free(names);
 }
 
-static void add_texts(struct seeds *seeds, const char *folder, const char *suffix,
-                      enum seed_kind kind, struct err *err)
+static void add_texts(struct seeds *seeds, const char *folder, const char *suffix, unsigned kind,
+                      struct err *err)
 {
     char **names = ship_names(folder, suffix, NULL);
     if (!*names)
@@ -190,6 +207,18 @@ static void add_texts(struct seeds *seeds, const char *folder, const char *suffi
         free(path);
     }
     ship_names_free(names);
+}
+
+/* Configurations, ten times each: they are few beside the other files. */
+static void add_configs(struct seeds *seeds, struct err *err)
+{
+    if (framework_read(&seeds->frameworks, NULL, err) ||
+        topo_read(&seeds->topo, &seeds->table, "dgx2x8", 0, 0, err) ||
+        model_read(&seeds->model, "llama3-8b", err))
+        return;
+    for (unsigned i = 0; i < NCONFIG_KINDS; i++)
+        for (int times = 0; times < 10; times++)
+            add_texts(seeds, "tests/cases/configs", configs[i].suffix, SEED_CONFIG + i, err);
 }
 
 /* ---- mutations: each works on a NUL-ended text and returns a new one ---- */
@@ -243,11 +272,12 @@ static char *put_attribute(const char *text, size_t bytes, struct rng *rng, cons
     return splice(text, bytes, from, from + strcspn(text + from, "\""), word);
 }
 
-/* Puts a word in the place of a value (what stands behind a colon or comma). */
-static char *put_value(const char *text, size_t bytes, struct rng *rng, const char *word)
+/* Puts a word in the place of a value (what stands behind one of `marks`). */
+static char *put_value(const char *text, size_t bytes, struct rng *rng, const char *marks,
+                       const char *word)
 {
     size_t from = below(rng, bytes);
-    from += strcspn(text + from, ":,[");
+    from += strcspn(text + from, marks);
     from += from < bytes;
     size_t space = strspn(text + from, " \n");
     size_t to = from + space + strcspn(text + from + space, ",]}\n");
@@ -261,6 +291,27 @@ static char *put_word(const char *text, size_t bytes, struct rng *rng, const cha
     from += strcspn(text + from, " \n");
     from += from < bytes;
     return splice(text, bytes, from, from + strcspn(text + from, " \n"), word);
+}
+
+/* Values of configurations: in TOML behind "=", in a command line between blanks. */
+static char *put_config(const char *text, size_t bytes, struct rng *rng)
+{
+    static const char *const words[] = {
+        "0",    "1",     "2",      "3",    "-1",    "8",       "1.5",        "1e9",       "auto",
+        "true", "False", "'no'",   "\"\"", "\"",    "'",       "[]",         "[1, 2]",    "[",
+        "]",    "{}",    "&a",     "|",    "- a",   "#",       "\\",         "$A",        "${A:-4}",
+        "none", "full",  "\"op\"", "fsdp", "never", "rowwise", "4294967295", "2147483647"};
+    const char *word = words[below(rng, sizeof words / sizeof *words)];
+    if (strstr(text, "]\n") && strstr(text, " = ")) return put_value(text, bytes, rng, "=[,", word);
+    if (strncmp(text, "--", 2) == 0 || strstr(text, "torchrun"))
+        return put_word(text, bytes, rng, word);
+    return put_value(text, bytes, rng, ":,[", word);
+}
+
+static bool is_config(const char *text)
+{
+    return strstr(text, "torchrun") || strstr(text, "parallel") || strstr(text, "zero_opt") ||
+           strstr(text, "fsdp_");
 }
 
 static char *edge_value(const char *text, size_t bytes, struct rng *rng, const struct seeds *seeds)
@@ -308,6 +359,7 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
         "0",           "1", "2",  "0b",       "4294967296",  "18446744073709551615",  "l0",
         "l1",          "}", "{",  "requires", "irequires",   "send 1b to 0",          "rank 0 {",
         "recv 1 from", "#", "/*", "tag 7",    "nic 9 cpu 3", "calc 99999999999999999"};
+    if (is_config(text)) return put_config(text, bytes, rng);
     if (strncmp(text, "num_ranks", 9) == 0)
         return put_word(text, bytes, rng,
                         goal_words[below(rng, sizeof goal_words / sizeof *goal_words)]);
@@ -318,7 +370,7 @@ static char *edge_value(const char *text, size_t bytes, struct rng *rng, const s
     if (*text == '<')
         return put_attribute(text, bytes, rng,
                              xml_words[below(rng, sizeof xml_words / sizeof *xml_words)]);
-    return put_value(text, bytes, rng, words[below(rng, sizeof words / sizeof *words)]);
+    return put_value(text, bytes, rng, ":,[", words[below(rng, sizeof words / sizeof *words)]);
 }
 
 /* A stretch of some seed, from line to line, put in between. */
@@ -680,6 +732,34 @@ static int try_goal(const char *text, struct err *err)
     return bad;
 }
 
+/* What was read becomes a strategy on a cluster, and a shape a model, or a sentence says why not.
+ */
+static int try_config(const char *text, const struct seeds *seeds, unsigned row, struct err *err)
+{
+    struct config c = {0};
+    struct strategy strategy = {0};
+    struct err why = ERR_INIT;
+    if (config_parse(&c, configs[row].format, configs[row].name, text, err) < 0) {
+        config_release(&c);
+        return check_refusal(err, configs[row].name);
+    }
+    int bad = 0;
+    char *note = config_note(&c, true);
+    c.args.framework = configs[row].format->framework;
+    int none =
+        strategy_make(&strategy, &c.args, &seeds->topo, &seeds->model, &seeds->frameworks, &why);
+    if (none != (why.count ? -1 : 0)) bad = complain("no strategy, no sentence", text);
+    if (!none && strategy.nlayout == 0) bad = complain("no layers", text);
+    uint32_t before = why.count;
+    if (c.has_shape && model_build(&c.shape, &why) < 0 && why.count == before)
+        bad = complain("no model, no sentence", text);
+    free(note);
+    strategy_release(&strategy);
+    err_release(&why);
+    config_release(&c);
+    return bad;
+}
+
 /* Runs one iteration; *accepted is added to. Returns 1 if something does not hold. */
 static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration, bool show,
                    uint64_t *accepted)
@@ -692,7 +772,9 @@ static int iterate(const struct seeds *seeds, uint64_t seed, uint64_t iteration,
         fputs(text, stdout);
     }
     struct err err = ERR_INIT;
-    int bad = chosen->kind == SEED_SCHEDULE   ? try_schedule(text, &err)
+    int bad = chosen->kind >= SEED_CONFIG
+                  ? try_config(text, seeds, chosen->kind - SEED_CONFIG, &err)
+              : chosen->kind == SEED_SCHEDULE ? try_schedule(text, &err)
               : chosen->kind == SEED_TOPOLOGY ? try_topology(text, &seeds->table, &err)
               : chosen->kind == SEED_TABLE    ? try_table(text, &err)
               : chosen->kind == SEED_NCCL     ? try_nccl(text, &err)
@@ -775,6 +857,7 @@ int main(int argc, char **argv)
         add_texts(&seeds, "tests/cases/smi", ".txt", SEED_TABLE, &err);
         add_texts(&seeds, "tests/cases/nccl", ".xml", SEED_NCCL, &err);
         add_texts(&seeds, "tests/cases/nvlink", ".txt", SEED_LINKS, &err);
+        add_configs(&seeds, &err);
         uint64_t ignored = 0;
         status = err.count ? 1
                  : opts_is_set(&opts, "only")
@@ -789,6 +872,9 @@ int main(int argc, char **argv)
         free(seeds.items[i].text);
     }
     free(seeds.items);
+    topo_release(&seeds.topo);
+    model_release(&seeds.model);
+    framework_release(&seeds.frameworks);
     accel_release(&seeds.table);
     return status;
 }

@@ -1,0 +1,14 @@
+torchrun --nproc_per_node=8 --nnodes=4 pretrain_gpt.py --use-mcore-models \
+    --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
+    --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm \
+    --position-embedding-type rope --no-position-embedding --disable-bias-linear \
+    --untie-embeddings-and-output-weights --vocab-size 32000 --max-position-embeddings 32768 \
+    --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 4096 \
+    --num-experts 8 --moe-router-topk 2 --moe-router-load-balancing-type aux_loss \
+    --moe-aux-loss-coeff 1e-2 --moe-grouped-gemm --moe-token-dispatcher-type alltoall \
+    --moe-layer-freq 1 --moe-expert-capacity-factor 1.25 \
+    --micro-batch-size 1 --global-batch-size 256 --bf16 \
+    --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 \
+    --num-layers-per-virtual-pipeline-stage 4 --expert-model-parallel-size 4 \
+    --recompute-granularity selective --recompute-modules core_attn mlp layernorm \
+    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather 2>&1 | tee log.txt
