@@ -979,7 +979,6 @@ Test(event, gradients_are_made_ready)
     struct task_span copies[64], reduces[64];
     make(&m, "--topo dgx-h100 --model llama3-8b --strategy fsdp --framework fsdp --seq 4K "
              "--micro-batch 1 --global-batch 8");
-    cr_expect_eq(m.job.reduce_copy_B, 18);
     m.job.reduce_each = m.args.keep = true;
     m.job.reduce_copy_B = 0;
     run(&m);
