@@ -137,6 +137,8 @@ static const struct {
     {"reduce-bytes", H "fsdp --framework torchtitan --seq 1K",
      H "fsdp --framework torchtitan --seq 1K --feature reduce-bytes=2", TIME, .5, .99},
     {"master-weights", H "dp16", H "dp16 --feature master-weights=off", MEMORY, .3, .9},
+    {"shard-copy", H "dp16zero1 --precision fp32",
+     H "dp16zero1 --precision fp32 --feature shard-copy=on", MEMORY, 1.001, 1.1},
     {"tp-overlap", H "tp8dp2 --sp", H "tp8dp2 --sp --feature tp-overlap=on", TIME, .7, .98},
     {"dp-overlap", "--topo dgx-h100x32 --strategy tp8 --global-batch 64",
      "--topo dgx-h100x32 --strategy tp8 --global-batch 64 --feature dp-overlap=off", TIME, 1.01, 3},

@@ -102,6 +102,7 @@ struct topo_host {
     double uplink_GBps; /* a switch's link to its socket */
     double socket_GBps; /* between two sockets, per direction */
     double memory_GBps; /* of a socket's memory, reads and writes together */
+    double memory_GiB;  /* all that the host has; 0: not said */
     uint32_t *nic_at;   /* per NIC the accelerator that it sits beside; NULL: spread evenly */
     bool peer_access;   /* devices may reach each other without going through host memory */
 };

@@ -122,7 +122,8 @@ int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint3
                               .stride = w->stride,
                               .base = w->base,
                               .cross = 1,
-                              .span = w->span};
+                              .span = w->span,
+                              .back = w->back};
     struct fluid fluid;
     if (fluids_get(b->args->fluids, &call, &fluid, b->err)) return -1;
     chunks_fabric(&fluid, b->c->fabric_eff[b->job->fabric]);

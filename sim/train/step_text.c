@@ -71,6 +71,17 @@ static void print_untimed(struct out *out, const struct job *job)
     }
 }
 
+/* What lies in the host's memory, which its file may state. */
+static void print_host(struct out *out, const struct memory *m)
+{
+    char *of = m->host_capacity > 0 ? mem_printf("of %.0f GiB", m->host_capacity / GIB)
+                                    : mem_strdup("which its file does not state (memory_GiB)");
+    out_note(out, "in the host's memory: %.1f GiB of each rank, %.0f GiB of a host in all, %s",
+             m->worst.host / GIB, m->host / GIB, of);
+    out_meta(out, "host_memory_GiB", out_double(m->host / GIB));
+    free(of);
+}
+
 static void print_memory(struct out *out, const struct answer *a)
 {
     const struct memory *m = &a->memory;
@@ -78,9 +89,10 @@ static void print_memory(struct out *out, const struct answer *a)
     char *remedy = a->event ? NULL : limit_remedy(a->plan, a->closed, &a->closed_step);
     double left = (m->capacity - m->reserved) / GIB;
     out_note(out,
-             "memory: %s, %.1f GiB %s: %.1f GiB allocated, %.1f reserved, %.1f in nvidia-smi, "
+             "memory: %s%s, %.1f GiB %s: %.1f GiB allocated, %.1f reserved, %.1f in nvidia-smi, "
              "of %.1f GiB (stage %u)",
-             verdict_name(memory_verdict(m)), left < 0 ? -left : left,
+             verdict_name(memory_verdict(m)),
+             memory_host_full(m) ? " in the host's memory" : "", left < 0 ? -left : left,
              left < 0 ? "too much" : "to spare", m->allocated / GIB, m->reserved / GIB,
              memory_smi(m) / GIB, m->capacity / GIB, m->stage);
     out_note(out,
@@ -90,9 +102,7 @@ static void print_memory(struct out *out, const struct answer *a)
              m->stage, w->weights / GIB, w->gradients / GIB, w->optimizer / GIB,
              w->activations / GIB, w->in_flight, w->live / GIB, w->logits / GIB, w->gathered / GIB);
     if (remedy) out_note(out, "to fit: %s", remedy);
-    if (w->host > 0)
-        out_note(out, "in the host's memory: %.1f GiB of each rank, %.0f GiB of a host in all",
-                 w->host / GIB, w->host * a->plan->job.gpus_per_node / GIB);
+    if (w->host > 0) print_host(out, m);
     if (w->moment[MOMENT_SAVE] > m->capacity && w->moment[MOMENT_SAVE] > w->moment[MOMENT_INIT]) {
         out_note(
             out,
