@@ -191,10 +191,11 @@ Test(fluid, stream_is_many_slices)
 {
     struct scene scene;
     scene_init(&scene, "dgx-h100x8", NULL);
-    static const struct fluid_call calls[] = {{COLL_ALLREDUCE, 1 << 20, 32, 1, 0, 1, 0, false, false},
-                                              {COLL_ALLREDUCE, 1 << 18, 8, 8, 0, 1, 0, false, false},
-                                              {COLL_ALLREDUCE, 256 << 20, 8, 1, 8, 1, 0, false, false},
-                                              {COLL_BROADCAST, 256 << 20, 16, 1, 0, 1, 0, false, false}};
+    static const struct fluid_call calls[] = {
+        {COLL_ALLREDUCE, 1 << 20, 32, 1, 0, 1, 0, false, false},
+        {COLL_ALLREDUCE, 1 << 18, 8, 8, 0, 1, 0, false, false},
+        {COLL_ALLREDUCE, 256 << 20, 8, 1, 8, 1, 0, false, false},
+        {COLL_BROADCAST, 256 << 20, 16, 1, 0, 1, 0, false, false}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct unrolled u;
         unroll(&u, &scene, &calls[i]);
@@ -216,11 +217,13 @@ Test(fluid, nothing_to_do)
         get(&scene, (struct fluid_call){COLL_ALLREDUCE, 1 << 30, 1, 8, 3, 1, 0, false, false});
     cr_assert(one.fixed_ps == 0 && one.wire_ps == 0 && one.mover == FLUID_NONE && !*one.algo);
     for (int i = 0; i < NCOLLS; i++) {
-        struct fluid none = get(&scene, (struct fluid_call){colls[i], 0, 2, 8, 0, 1, 0, false, false});
+        struct fluid none =
+            get(&scene, (struct fluid_call){colls[i], 0, 2, 8, 0, 1, 0, false, false});
         cr_assert(none.fixed_ps > 1000000 && none.wire_ps == 0, "%s", coll_get(colls[i])->name);
         for (int k = 0; k < NNET_KINDS; k++)
             cr_assert(none.busy[k] == 0 && none.bytes[k] == 0);
-        struct fluid tiny = get(&scene, (struct fluid_call){colls[i], 1, 2, 8, 0, 1, 0, false, false});
+        struct fluid tiny =
+            get(&scene, (struct fluid_call){colls[i], 1, 2, 8, 0, 1, 0, false, false});
         cr_assert(whole(tiny) >= none.fixed_ps);
     }
     scene_release(&scene);
@@ -235,10 +238,11 @@ Test(fluid, siblings_share_NICs)
     scene_init(&eight, "dgx-h100x8", NULL);     /* a NIC for each GPU */
     scene_init(&one, "pcie4-4090-p2px8", NULL); /* one for four */
     for (uint64_t bytes = 256 << 20; bytes <= (uint64_t)8 << 30; bytes *= 32) {
-        struct fluid stride8 =
-            get(&eight, (struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
+        struct fluid stride8 = get(
+            &eight, (struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
         struct unrolled u;
-        unroll(&u, &eight, &(struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
+        unroll(&u, &eight,
+               &(struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
         struct err err = ERR_INIT;
         struct net_args args = u.call.args;
         struct net_result alone;
@@ -255,7 +259,8 @@ Test(fluid, siblings_share_NICs)
     }
     uint64_t bytes = 64 << 20; /* all four over one NIC, and the ring over all of a host's GPUs */
     double shared =
-        (double)get(&one, (struct fluid_call){COLL_ALLGATHER, bytes, 8, 4, 0, 1, 0, false, false}).wire_ps;
+        (double)get(&one, (struct fluid_call){COLL_ALLGATHER, bytes, 8, 4, 0, 1, 0, false, false})
+            .wire_ps;
     double net = one.topo.one_nic_Gbps / 8 * 1e9 * one.consts.values.nic_eff[one.topo.fabric];
     double want = 7. / 8 * (double)bytes * 4 / net * 1e12;
     cr_assert(shared > want * .98 && shared < want * 1.15, "%.3g ps, the wire alone %.3g", shared,
@@ -291,8 +296,8 @@ Test(fluid, messages)
 
 /* ---- what is broken, where it lies ---- */
 
-/* A message goes by the NICs of the receiver's number: of ranks 4..7 to 8..11 by NICs 0..3, and back
- * by 4..7. Where nothing is broken both ways are one. */
+/* A message goes by the NICs of the receiver's number: of ranks 4..7 to 8..11 by NICs 0..3, and
+ * back by 4..7. Where nothing is broken both ways are one. */
 Test(fluid, messages_back)
 {
     const struct fluid_call there = {COLL_SENDRECV, 64 << 20, 2, 4, 4, 1, 0, false, false},

@@ -147,7 +147,8 @@ Test(memory, fp32_weights)
     const double n = 6738149376, tf = n / 8;
     static const struct {
         const char *line;
-        double weights, gradients, optimizer; /* bytes of a parameter; below 0: of a rank's eighth */
+        double weights, gradients,
+            optimizer; /* bytes of a parameter; below 0: of a rank's eighth */
     } cases[] = {
         {L "fp32 --strategy dp8", 4, 4, 8},
         {L "fp32 --strategy dp8zero1", 4, 4, -8},

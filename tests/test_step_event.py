@@ -410,6 +410,45 @@ class Advice(Case):
         self.assertGreaterEqual(followed, 4)
 
 
+class Measured(Case):
+    def test_what_a_measured_step_says(self):
+        for time, words in (("20ms", "above the peak of the accelerators"),
+                            ("1.4s", "as predicted, within the error band"),
+                            ("1.0s", "quicker than the error band"),
+                            ("3.3s", "slower than the error band")):
+            text = self.run_it(f"{PIPELINE} --measured-time {time}").stdout
+            self.assertEqual(re.findall("(?m)^# measured: ([a-z ,]*)", text)[-1][:len(words)],
+                             words, time)
+        self.assertIn("58.3 % below that time", text)
+        speed = re.search(r"--fault gpu\*=([0-9.]*)", text)[1]
+        self.assertAlmostEqual(self.step(f"{PIPELINE} --fault gpu*={speed}"), 3.3, delta=.33)
+
+    def test_is_above_zero(self):
+        for words in ("--measured-time 0s", "--measured-rate 0",
+                      "--measured-time 1s --measured-rate 9"):
+            self.refused(f"{PIPELINE} {words}", "give one of the two, above 0")
+
+
+class Words(Case):
+    def test_what_is_refused_or_doubted(self):
+        for seq in ("-1", "1e4", "0.3"):
+            self.refused(f"{PIPELINE} --seq {seq}", "is no number of TOKENS", "8K is 8192")
+        self.refused(f"{PIPELINE} --recompute norm+norm", "norm stands there twice")
+        for words, doubt in (("--recompute mla_up", "the model has no latent attention"),
+                             ("--bucket-size 25", "as MiB: 25M"),
+                             ("--schedule dualpipev", "megatron has no schedule dualpipev")):
+            self.assertIn(doubt, "\n".join(self.json(f"{PIPELINE} {words}")["notes"]))
+        done = self.run_it("--topo dgx-h100x2 --strategy tp3 --global-batch 128", 2)
+        self.assertIn("world-size: ", done.stderr)
+        self.assertNotIn("global-batch: ", done.stderr)
+
+    def test_nvidia_smi_shows_more_than_the_pool(self):
+        for line in (PIPELINE, FSDP, ZERO):
+            meta = self.json(line)["meta"]
+            self.assertGreaterEqual(meta["memory_nvidia_smi_GiB"],
+                                    meta["memory_reserved_GiB"] + .5)
+
+
 class Offload(Case):
     def test_processors_need_their_memory(self):
         """Adam on the host reads and writes 30 bytes for each parameter, at the memory's rate."""

@@ -176,6 +176,9 @@ void topo_release(struct topo *topo);
 
 /* Accelerators in all. */
 uint64_t topo_gpus(const struct topo *topo);
+/* The accelerator that NIC i of a host sits beside: as told, else NICs are spread evenly over the
+ * accelerators, and over switches (or sockets) where accelerators do not divide by NICs. */
+uint64_t topo_nic_at(const struct topo *topo, uint64_t i);
 /* Accelerators of one scale-up domain, at most topo_gpus. */
 uint64_t topo_domain(const struct topo *topo);
 /* What an accelerator reaches where all that it exchanges passes the host's memory, written and

@@ -252,7 +252,7 @@ static int read_nic_at(struct doc *doc, const json_t *object, struct topo *topo,
 
 int topo_read_host(struct doc *doc, struct topo *topo, struct err *err)
 {
-    static const char *const known[] = {"sockets",     "switches",    "pcie_GBps", "uplink_GBps",
+    static const char *const known[] = {"sockets",     "switches",    "pcie_GBps",  "uplink_GBps",
                                         "socket_GBps", "memory_GBps", "memory_GiB", "nic_at",
                                         "peer_access", "source",      NULL};
     struct topo_host *host = &topo->host;

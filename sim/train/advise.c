@@ -424,7 +424,7 @@ enum { NRECOMPUTES = sizeof recomputes / sizeof *recomputes };
 
 struct candidate {
     size_t move, recompute; /* move NMOVES: none, the other alone */
-    double closed_s; /* by the closed form */
+    double closed_s;        /* by the closed form */
 };
 
 /* Makes the plan of a candidate. False: it changes nothing, is not legal, or does not fit. Both
@@ -578,8 +578,8 @@ static size_t move_of(const struct candidate *candidate)
     bool (*apply)(struct variant *, const struct move *) =
         other->apply == add_zero1 ? set_zero : other->apply;
     for (size_t i = 0; i < NMOVES; i++) {
-        bool same = other->word ? moves[i].word && strcmp(moves[i].word, other->word) == 0
-                                : !moves[i].word;
+        bool same =
+            other->word ? moves[i].word && strcmp(moves[i].word, other->word) == 0 : !moves[i].word;
         if (moves[i].apply == apply && same) return i;
     }
     return NMOVES;
@@ -594,7 +594,8 @@ static double step_of(const struct advise_args *args, const struct plan *plan, d
     return step_s;
 }
 
-/* Of two changes one is left out if the other alone fits and is about as quick as both, `pair_s`. */
+/* Of two changes one is left out if the other alone fits and is about as quick as both, `pair_s`.
+ */
 static struct candidate lighter(const struct advise_args *args, struct candidate pair,
                                 double pair_s, bool fits)
 {
@@ -627,7 +628,8 @@ static void try_one(const struct advise_args *args, const struct candidate *cand
     advices->timed += advice.step_s > 0;
     advice.gain = 1 - advice.step_s / args->step_s;
     bool wanted = advice.step_s > 0 && (advice.gain >= least_gain || !must_gain);
-    struct candidate less = wanted ? lighter(args, *candidate, advice.step_s, must_gain) : *candidate;
+    struct candidate less =
+        wanted ? lighter(args, *candidate, advice.step_s, must_gain) : *candidate;
     if (less.move != candidate->move || less.recompute != candidate->recompute) {
         try_one(args, &less, must_gain, advices);
     } else if (wanted) {

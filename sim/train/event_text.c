@@ -99,8 +99,8 @@ static void print_advice(struct out *out, const struct answer *a)
     const struct advices *all = a->advices;
     bool fits = memory_verdict(&a->memory) != VERDICT_NO;
     double host_B = a->memory.host_capacity;
-    char *host = host_B > 0 ? mem_printf(", within the %.0f GiB of a host", host_B / GIB)
-                            : mem_strdup("");
+    char *host =
+        host_B > 0 ? mem_printf(", within the %.0f GiB of a host", host_B / GIB) : mem_strdup("");
     print_straggler(out, a);
     if (a->healthy_s > 0) {
         out_note(out, "without what is broken or taken: step %.4g s (%+.1f %%)", a->healthy_s,

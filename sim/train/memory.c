@@ -323,7 +323,8 @@ static double gathered_B(const struct job *job, const struct held *h)
     /* one rank gathers nothing, but casts its fp32 weights */
     bool casts = !(job->pure_bf16 || job->lora_rank || wide(job) > 1);
     bool gathers = sharers(job, SHARD_ZERO1, false) > 1 || casts;
-    double each_B = 2 * wide(job), layer = each_B * h->layer, all = each_B * (h->shared + h->experts);
+    double each_B = 2 * wide(job), layer = each_B * h->layer,
+           all = each_B * (h->shared + h->experts);
     double bytes = 0, ahead = layer * job->prefetch;
     double layers = fmax(layer, fmin(layer + ahead, all)); /* with that which runs */
     if (job->shard == SHARD_FULL && gathers)
