@@ -341,7 +341,7 @@ class Advice(Case):
         self.assertAlmostEqual(followed["memory_reserved_GiB"], advice["memory_reserved_GiB"], 6)
         big = "--model llama3.1-405b --strategy fsdp --framework fsdp --seq 4096"
         text = self.run_it("--topo dgx-h100x2 " + big).stdout
-        self.assertIn("320 strategies", text)
+        self.assertIn("320 whole strategies", text)
         self.assertIn("2048 GiB of a host", text)
         self.assertIn("GiB of each host's memory", self.run_it("--topo dgx-h200x2 " + big).stdout)
         full = self.run_it(f"--topo dgx-h100x2 {big} --recompute full "

@@ -117,10 +117,10 @@ static void print_advice(struct out *out, const struct answer *a)
     }
     if (all->count == 0 && !fits)
         out_note(out,
-                 "nothing that was tried makes it fit: one change or two at a time, then all %zu "
-                 "strategies that these GPUs allow with degrees that are powers of 2, micro-batch "
-                 "1, ZeRO-1 or all sharded, full recomputation, optimizer, weights and "
-                 "activations on the host or not%s",
+                 "nothing that was tried makes it fit: one change or two at a time, then %zu whole "
+                 "strategies on these GPUs (degrees in powers of 2, micro-batch 1, ZeRO-1 or all "
+                 "sharded, full recomputation; optimizer, weights and activations on the host or "
+                 "not%s)",
                  all->tried, host);
     if (all->count == 0 && fits)
         out_note(out,
