@@ -208,6 +208,10 @@ class Faults(Case):
             if nic % 4 == 0:
                 full = self.step(f"{PIPELINE} --fault host0/nic{nic}=0.1 --net full")
                 self.assertAlmostEqual(slow, full, delta=0.003 * full)
+        rows = ("--topo dgx-h100x4 --strategy tp2pp8@order=tp,pp,dp --global-batch 16 "
+                "--step event --fault host2/nic0=0.02")  # a pipeline on two hosts, and another
+        slow = self.step(rows)
+        self.assertAlmostEqual(slow, self.step(rows + " --net full"), delta=0.003 * slow)
         every = self.json(f"{PIPELINE} --fault gpu*=0.5")
         self.assertLess(every["meta"]["step_s"], 2 * plain)
         self.assertGreater(every["meta"]["step_s"], 1.4 * plain)
