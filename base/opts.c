@@ -98,7 +98,14 @@ static int read_count(const struct opts_row *row, const char *option, const char
                       struct err *err)
 {
     uint64_t count, max = row->max ? row->max : UINT64_MAX;
-    if (units_read_size(option, text, &count, err)) return -1;
+    struct err own = ERR_INIT;
+    int bad = units_read_size(option, text, &count, &own);
+    err_release(&own); /* it speaks of bytes */
+    if (bad)
+        return err_add(err, ERR_USAGE,
+                       "%s: \"%s\" is no number of %s; accepted: a whole number from %llu, or with "
+                       "K, M, G: 8K is 8192",
+                       option, text, row->arg, (unsigned long long)row->min);
     if (count < row->min || count > max)
         return err_add(err, ERR_USAGE, "%s: \"%s\" is out of range; accepted: %llu to %llu %s",
                        option, text, (unsigned long long)row->min, (unsigned long long)max,

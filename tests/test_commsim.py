@@ -188,6 +188,13 @@ class Compare(Case):
         rows = self.rows("compare --topo dgx-h100 --strategy dp8,tp2 --model llama3-405b")
         self.assertEqual(min(float(row["slower_x"]) for row in rows), 1)
 
+    def test_compare_tells_once(self):
+        """What a strategy breaks on several clusters alike is one sentence."""
+        done = self.refused("compare --topo dgx-h100x2,dgx-a100x2 --strategy tp3,tp8 "
+                            "--global-batch 128", "dgx-h100x2,dgx-a100x2 tp3: world-size: ")
+        self.assertEqual(done.stderr.count("world-size"), 1, done.stderr)
+        self.assertEqual(done.stdout.count("not possible"), 2)
+
     def test_faults_before_the_table(self):
         line = "compare --topo {} --strategy fsdp,tp8 {}"
         done = self.refused(line.format("nowhere,dgx-h100", ""), "nowhere")

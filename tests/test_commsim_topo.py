@@ -85,6 +85,19 @@ class Files(Case):
         self.assertIn("GPU without a local NIC (all are SYS): GPU1, GPU3, GPU5, GPU7", out)
         self.assertEqual(cells(out)["GPU4", "NIC2"], "PIX")
 
+    def test_nics_spread_over_switches(self):
+        """Also where accelerators do not divide by NICs: 2 NICs, 5 accelerators, 2 switches."""
+        text = {"schema": 1, "form": "uniform", "about": "x", "accelerator": "A100-PCIe-80GB",
+                "hosts": 3, "accelerators_per_host": 5,
+                "host": {"sockets": 2, "switches": 2, "source": "x"},
+                "network": {"kind": "roce", "nics_per_host": 2, "nic_Gbps": 100, "source": "x"}}
+        table = cells(self.fine("show", "-", text=json.dumps(text)))
+        for gpu, near in enumerate("00011"):
+            self.assertEqual(table[f"GPU{gpu}", f"NIC{near}"], "PIX", gpu)
+            self.assertEqual(table[f"GPU{gpu}", f"NIC{1 - int(near)}"], "SYS", gpu)
+        self.refused("show", "-", text=json.dumps(text | {"domain_hosts": 2}),
+                     words=["does not divide the 3", "nearest: 2 or 4 hosts"])
+
     def test_check_says_only_what_is_wrong(self):
         self.assertEqual(self.fine("check", f"{CASES}/nccl/dgx1-v100.xml"), "")
         self.assertIn("WARNING: ", self.fine("check", f"{CASES}/smi/e09.txt"))

@@ -15,10 +15,11 @@
 
 /* What a change does. Ratios are with / without the change. */
 enum effect {
-    TIME,   /* step time per token */
-    MEMORY, /* allocated on the worst stage */
-    ERRORS, /* rules that refuse the job: with minus without */
-    EVENT,  /* step time per token, by the event engine */
+    TIME,     /* step time per token */
+    MEMORY,   /* allocated on the worst stage */
+    WARNINGS, /* other sentences of the rules, idem */
+    ERRORS,   /* rules that refuse the job: with minus without */
+    EVENT,    /* step time per token, by the event engine */
 };
 
 static const struct {
@@ -137,6 +138,8 @@ static const struct {
     {"reduce-bytes", H "fsdp --framework torchtitan --seq 1K",
      H "fsdp --framework torchtitan --seq 1K --feature reduce-bytes=2", TIME, .5, .99},
     {"master-weights", H "dp16", H "dp16 --feature master-weights=off", MEMORY, .3, .9},
+    {"shard-copy", H "dp16zero1 --precision fp32",
+     H "dp16zero1 --precision fp32 --feature shard-copy=on", MEMORY, 1.001, 1.1},
     {"tp-overlap", H "tp8dp2 --sp", H "tp8dp2 --sp --feature tp-overlap=on", TIME, .7, .98},
     {"dp-overlap", "--topo dgx-h100x32 --strategy tp8 --global-batch 64",
      "--topo dgx-h100x32 --strategy tp8 --global-batch 64 --feature dp-overlap=off", TIME, 1.01, 3},
@@ -198,6 +201,8 @@ static const struct {
     {"experts", MOE "tp4ep2 --sp", MOE "tp4ep2 --sp --feature experts=in-data", ERRORS, 1, 1},
     {"batch-remainder", H "dp16 --micro-batch 3 --global-batch 64",
      H "dp16 --micro-batch 3 --global-batch 64 --feature batch-remainder=on", ERRORS, -1, -1},
+    {"schedules", TT "pp4 --schedule zb", TT "pp4 --schedule zb --feature schedules=1f1b", WARNINGS,
+     1, 1},
     {"most-zero", H "zero2", H "zero2 --feature most-zero=1", ERRORS, 1, 1},
     {"zero-with-pp", H "pp2zero2", H "pp2zero2 --feature zero-with-pp=1", ERRORS, 1, 1},
     {"fsdp-alone", "--topo dgx-h100 --strategy pp2fsdp",
@@ -207,7 +212,7 @@ enum { NROWS = sizeof rows / sizeof *rows };
 
 struct figures {
     double time, memory; /* seconds per token; bytes */
-    size_t errors;
+    size_t errors, warnings;
 };
 
 static struct tables tables;
@@ -244,7 +249,8 @@ static struct figures figures_of(const char *line, enum effect effect)
     const struct constants *c = &tables.constants[ENGINE_CLOSED].values;
     struct step step = step_predict(&plan.job, c);
     struct figures f = {effect == EVENT ? event_time(&plan) : 1 / step.tokens_per_s,
-                        memory_predict(&plan.job, c).allocated, plan.rules.errors};
+                        memory_predict(&plan.job, c).allocated, plan.rules.errors,
+                        plan.rules.warnings};
     plan_release(&plan);
     opts_release(&opts);
     free(options);
@@ -268,9 +274,10 @@ Test(effects, every_change_changes, .init = read_tables, .fini = release_tables)
     for (size_t i = 0; i < NROWS; i++) {
         struct figures a = figures_of(rows[i].base, rows[i].effect);
         struct figures b = figures_of(rows[i].with, rows[i].effect);
-        double got = rows[i].effect == MEMORY   ? b.memory / a.memory
-                     : rows[i].effect == ERRORS ? (double)b.errors - (double)a.errors
-                                                : b.time / a.time;
+        double got = rows[i].effect == MEMORY     ? b.memory / a.memory
+                     : rows[i].effect == WARNINGS ? (double)b.warnings - (double)a.warnings
+                     : rows[i].effect == ERRORS   ? (double)b.errors - (double)a.errors
+                                                  : b.time / a.time;
         cr_expect(got >= rows[i].from && got <= rows[i].to, "%s: %.5f, expected %g to %g: %s",
                   rows[i].name, got, rows[i].from, rows[i].to, rows[i].with);
     }

@@ -1060,7 +1060,8 @@ Test(event, messages_are_cut_and_put_together)
         }
         struct err err = ERR_INIT;
         struct fluid fluid;
-        const struct fluid_call call = {COLL_ALLGATHER, 8192 * 4096 * 2, 8, 1, 0, 1, 0, false};
+        const struct fluid_call call = {COLL_ALLGATHER, 8192 * 4096 * 2, 8, 1, 0, 1, 0, false,
+                                        false};
         cr_assert_eq(fluids_get(m.fluids, &call, &fluid, &err), 0);
         cr_assert((lag[cut] > (double)(fluid.fixed_ps + fluid.wire_ps)) == cut, "%g", lag[cut]);
         unmake(&m);

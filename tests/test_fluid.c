@@ -60,7 +60,7 @@ static ps_t whole(struct fluid fluid)
 static ps_t time_of(const struct scene *scene, enum coll_id coll, uint64_t bytes, uint32_t n,
                     uint32_t stride, uint32_t base)
 {
-    return whole(get(scene, (struct fluid_call){coll, bytes, n, stride, base, 1, 0, false}));
+    return whole(get(scene, (struct fluid_call){coll, bytes, n, stride, base, 1, 0, false, false}));
 }
 
 /* The same groups on the whole cluster, as the engine runs them. */
@@ -74,7 +74,7 @@ struct unrolled {
 static void unroll(struct unrolled *u, const struct scene *scene, const struct fluid_call *call)
 {
     struct err err = ERR_INIT;
-    struct flow_lay lay = {call->n, call->stride, call->base};
+    struct flow_lay lay = {call->n, call->stride, call->base, call->back};
     struct way way;
     bool alike;
     const struct coll *coll = coll_get(call->coll);
@@ -191,10 +191,11 @@ Test(fluid, stream_is_many_slices)
 {
     struct scene scene;
     scene_init(&scene, "dgx-h100x8", NULL);
-    static const struct fluid_call calls[] = {{COLL_ALLREDUCE, 1 << 20, 32, 1, 0, 1, 0, false},
-                                              {COLL_ALLREDUCE, 1 << 18, 8, 8, 0, 1, 0, false},
-                                              {COLL_ALLREDUCE, 256 << 20, 8, 1, 8, 1, 0, false},
-                                              {COLL_BROADCAST, 256 << 20, 16, 1, 0, 1, 0, false}};
+    static const struct fluid_call calls[] = {
+        {COLL_ALLREDUCE, 1 << 20, 32, 1, 0, 1, 0, false, false},
+        {COLL_ALLREDUCE, 1 << 18, 8, 8, 0, 1, 0, false, false},
+        {COLL_ALLREDUCE, 256 << 20, 8, 1, 8, 1, 0, false, false},
+        {COLL_BROADCAST, 256 << 20, 16, 1, 0, 1, 0, false, false}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         struct unrolled u;
         unroll(&u, &scene, &calls[i]);
@@ -213,14 +214,16 @@ Test(fluid, nothing_to_do)
     struct scene scene;
     scene_init(&scene, "dgx-h100x2", NULL);
     struct fluid one =
-        get(&scene, (struct fluid_call){COLL_ALLREDUCE, 1 << 30, 1, 8, 3, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_ALLREDUCE, 1 << 30, 1, 8, 3, 1, 0, false, false});
     cr_assert(one.fixed_ps == 0 && one.wire_ps == 0 && one.mover == FLUID_NONE && !*one.algo);
     for (int i = 0; i < NCOLLS; i++) {
-        struct fluid none = get(&scene, (struct fluid_call){colls[i], 0, 2, 8, 0, 1, 0, false});
+        struct fluid none =
+            get(&scene, (struct fluid_call){colls[i], 0, 2, 8, 0, 1, 0, false, false});
         cr_assert(none.fixed_ps > 1000000 && none.wire_ps == 0, "%s", coll_get(colls[i])->name);
         for (int k = 0; k < NNET_KINDS; k++)
             cr_assert(none.busy[k] == 0 && none.bytes[k] == 0);
-        struct fluid tiny = get(&scene, (struct fluid_call){colls[i], 1, 2, 8, 0, 1, 0, false});
+        struct fluid tiny =
+            get(&scene, (struct fluid_call){colls[i], 1, 2, 8, 0, 1, 0, false, false});
         cr_assert(whole(tiny) >= none.fixed_ps);
     }
     scene_release(&scene);
@@ -235,10 +238,11 @@ Test(fluid, siblings_share_NICs)
     scene_init(&eight, "dgx-h100x8", NULL);     /* a NIC for each GPU */
     scene_init(&one, "pcie4-4090-p2px8", NULL); /* one for four */
     for (uint64_t bytes = 256 << 20; bytes <= (uint64_t)8 << 30; bytes *= 32) {
-        struct fluid stride8 =
-            get(&eight, (struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false});
+        struct fluid stride8 = get(
+            &eight, (struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
         struct unrolled u;
-        unroll(&u, &eight, &(struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false});
+        unroll(&u, &eight,
+               &(struct fluid_call){COLL_REDUCE_SCATTER, bytes, 8, 8, 0, 1, 0, false, false});
         struct err err = ERR_INIT;
         struct net_args args = u.call.args;
         struct net_result alone;
@@ -255,7 +259,8 @@ Test(fluid, siblings_share_NICs)
     }
     uint64_t bytes = 64 << 20; /* all four over one NIC, and the ring over all of a host's GPUs */
     double shared =
-        (double)get(&one, (struct fluid_call){COLL_ALLGATHER, bytes, 8, 4, 0, 1, 0, false}).wire_ps;
+        (double)get(&one, (struct fluid_call){COLL_ALLGATHER, bytes, 8, 4, 0, 1, 0, false, false})
+            .wire_ps;
     double net = one.topo.one_nic_Gbps / 8 * 1e9 * one.consts.values.nic_eff[one.topo.fabric];
     double want = 7. / 8 * (double)bytes * 4 / net * 1e12;
     cr_assert(shared > want * .98 && shared < want * 1.15, "%.3g ps, the wire alone %.3g", shared,
@@ -270,11 +275,11 @@ Test(fluid, messages)
     struct scene scene;
     scene_init(&scene, "dgx-h100x4", NULL);
     struct fluid all =
-        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 8, 8, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 8, 8, 1, 0, false, false});
     struct fluid far =
-        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 16, 0, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 16, 0, 1, 0, false, false});
     struct fluid near =
-        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 4, 0, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_SENDRECV, 64 << 20, 2, 4, 0, 1, 0, false, false});
     double net = scene.topo.one_nic_Gbps / 8 * 1e9;
     double wire = (64 << 20) / net * 1e12;
     cr_assert((double)all.wire_ps > wire && (double)all.wire_ps < 1.5 * wire, "%g of %g",
@@ -290,6 +295,31 @@ Test(fluid, messages)
 }
 
 /* ---- what is broken, where it lies ---- */
+
+/* A message goes by the NICs of the receiver's number: of ranks 4..7 to 8..11 by NICs 0..3, and
+ * back by 4..7. Where nothing is broken both ways are one. */
+Test(fluid, messages_back)
+{
+    const struct fluid_call there = {COLL_SENDRECV, 64 << 20, 2, 4, 4, 1, 0, false, false},
+                            back = {COLL_SENDRECV, 64 << 20, 2, 4, 4, 1, 0, false, true};
+    struct scene well, ill;
+    scene_init(&well, "dgx-h100x2", NULL);
+    ps_t want = whole(get(&well, there));
+    cr_assert_eq(whole(get(&well, back)), want);
+    scene_release(&well);
+    for (int nic = 0; nic < 8; nic++) {
+        char fault[] = "host0/nic0=0.1";
+        fault[9] = (char)('0' + nic);
+        scene_init(&ill, "dgx-h100x2", fault);
+        ps_t ways[] = {whole(get(&ill, there)), whole(get(&ill, back))};
+        cr_assert(fabs((double)ways[nic < 4] / (double)want - 1) < .01,
+                  "NIC %d: %llu ps the way that does not use it, whole %llu", nic,
+                  (unsigned long long)ways[nic < 4], (unsigned long long)want);
+        cr_assert(ways[nic >= 4] > 5 * want, "NIC %d: %llu ps, whole %llu", nic,
+                  (unsigned long long)ways[nic >= 4], (unsigned long long)want);
+        scene_release(&ill);
+    }
+}
 
 Test(fluid, faults)
 {
@@ -422,13 +452,13 @@ Test(fluid, refused)
         struct fluid_call call;
         const char *words;
     } cases[] = {
-        {{COLL_ALLREDUCE, 1, 0, 1, 0, 1, 0, false}, "at least 1"},
-        {{COLL_ALLREDUCE, 1, 2, 0, 0, 1, 0, false}, "at least 1"},
-        {{COLL_ALLREDUCE, 1, 2, 8, 1, 1, 0, false}, "the topology has 16"},
-        {{COLL_ALLREDUCE, 1, UINT32_MAX, UINT32_MAX, 0, 1, 0, false}, "the topology has 16"},
-        {{COLL_ALLREDUCE, 1, 2, 1, 0, 1, 17, false}, "the topology has 16"},
-        {{COLL_ALLTOALL, 1, 2, 8, 0, 1.5, 0, false}, "0..1"},
-        {{COLL_ALLTOALL, 1, 2, 8, 0, NAN, 0, false}, "0..1"},
+        {{COLL_ALLREDUCE, 1, 0, 1, 0, 1, 0, false, false}, "at least 1"},
+        {{COLL_ALLREDUCE, 1, 2, 0, 0, 1, 0, false, false}, "at least 1"},
+        {{COLL_ALLREDUCE, 1, 2, 8, 1, 1, 0, false, false}, "the topology has 16"},
+        {{COLL_ALLREDUCE, 1, UINT32_MAX, UINT32_MAX, 0, 1, 0, false, false}, "the topology has 16"},
+        {{COLL_ALLREDUCE, 1, 2, 1, 0, 1, 17, false, false}, "the topology has 16"},
+        {{COLL_ALLTOALL, 1, 2, 8, 0, 1.5, 0, false, false}, "0..1"},
+        {{COLL_ALLTOALL, 1, 2, 8, 0, NAN, 0, false, false}, "0..1"},
     };
     struct scene scene;
     scene_init(&scene, "dgx-h100x2", NULL);
@@ -447,7 +477,7 @@ Test(fluid, hierarchical_dispatch)
 {
     struct scene scene;
     scene_init(&scene, "dgx-h100x4", NULL);
-    struct fluid_call call = {COLL_ALLTOALL, 256 << 20, 32, 1, 0, 1, 0, false};
+    struct fluid_call call = {COLL_ALLTOALL, 256 << 20, 32, 1, 0, 1, 0, false, false};
     struct fluid all = get(&scene, call), half;
     call.cross = .5;
     half = get(&scene, call);
@@ -477,7 +507,7 @@ Test(fluid, large)
     clock_t begin = clock();
     uint64_t bytes = (uint64_t)40 << 30;
     struct fluid far =
-        get(&scene, (struct fluid_call){COLL_ALLGATHER, bytes, 2048, 8, 0, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_ALLGATHER, bytes, 2048, 8, 0, 1, 0, false, false});
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     cr_assert(!far.formula);
     double net = 50e9 * scene.consts.values.nic_eff[FABRIC_IB];
@@ -486,7 +516,7 @@ Test(fluid, large)
               (double)far.wire_ps, wire);
     cr_assert(seconds < 2, "%.2f s", seconds); /* 0.03 where nothing else runs; 20 sanitized */
     struct fluid tree =
-        get(&scene, (struct fluid_call){COLL_ALLREDUCE, 1 << 20, 1024, 8, 0, 1, 0, false});
+        get(&scene, (struct fluid_call){COLL_ALLREDUCE, 1 << 20, 1024, 8, 0, 1, 0, false, false});
     cr_assert(tree.wire_ps > 0 && !tree.formula);
     scene_release(&scene);
 }

@@ -139,6 +139,54 @@ Test(memory, offload)
 #undef Z
 }
 
+/* fp32 weights are their own master: whole on each rank with ZeRO-1 and -2, a part with FSDP.
+ * DeepSpeed clones its part of them; Megatron's is a view. */
+Test(memory, fp32_weights)
+{
+#define L "--topo dgx-h100 --model llama2-7b --seq 2048 --precision "
+    const double n = 6738149376, tf = n / 8;
+    static const struct {
+        const char *line;
+        double weights, gradients,
+            optimizer; /* bytes of a parameter; below 0: of a rank's eighth */
+    } cases[] = {
+        {L "fp32 --strategy dp8", 4, 4, 8},
+        {L "fp32 --strategy dp8zero1", 4, 4, -8},
+        {L "tf32 --strategy dp8zero2", 4, -4, -8},
+        {L "fp32 --strategy dp8zero1 --framework deepspeed", 4, 4, -12},
+        {L "fp32 --strategy dp8zero3 --framework deepspeed", -4, -4, -12},
+        {L "fp32 --strategy fsdp8 --framework fsdp", -4, -4, -8},
+        {L "bf16 --strategy dp8zero1", 2, 4, -12},
+        {L "bf16 --strategy fsdp8 --framework fsdp", 0, -4, -12},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stage_memory s = stage_of(cases[i].line, 0);
+        const double bytes[] = {cases[i].weights, cases[i].gradients, cases[i].optimizer};
+        const double got[] = {s.weights, s.gradients, s.optimizer};
+        for (int k = 0; k < 3; k++)
+            near(got[k], bytes[k] < 0 ? -bytes[k] * tf : bytes[k] * n, .01, cases[i].line);
+    }
+#undef L
+}
+
+/* What is offloaded must fit into a host that says what it has. */
+Test(memory, hosts_have_an_end)
+{
+    struct made m;
+    make(&m, "--topo dgx-h100x2 --model llama3.1-405b --strategy fsdp --framework fsdp --seq 4096 "
+             "--offload optimizer,weights --recompute full");
+    const struct constants *c = &m.tables.constants[ENGINE_CLOSED].values;
+    struct memory memory = memory_predict(&m.plan.job, c);
+    cr_expect(memory.reserved < memory.capacity);
+    cr_expect(memory.host > 3000 * GIB && memory.host_capacity == 2048 * GIB);
+    cr_expect(memory_host_full(&memory) && memory_verdict(&memory) == VERDICT_NO);
+    m.plan.job.host_mem_B = 0;
+    memory = memory_predict(&m.plan.job, c);
+    cr_expect(!memory_host_full(&memory) && memory_verdict(&memory) != VERDICT_NO);
+    plan_release(&m.plan);
+    tables_release(&m.tables);
+}
+
 /* The three figures of deepspeedai/DeepSpeed#4527: 6805 M parameters, the largest module 131 M, 4
  * GPUs; and no promise below what a process needs. */
 Test(memory, estimator_of_deepspeed)

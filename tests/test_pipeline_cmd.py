@@ -123,7 +123,8 @@ class Pipeline(unittest.TestCase):
         self.refused("--times 1ms,2ms", "3 times")
         self.refused("--slow 4=2", "--slow")
         self.refused("--slow 2", "RANK=FACTOR")
-        self.refused("--slow 2=-1", "between 0 and")
+        for factor in ("-1", "0"):
+            self.refused(f"--slow 2={factor}", "between 0.01 and", "nearest: 0.01")
         self.refused("--uneven 1,2", "each of the 4 stages, 2 are given")
         self.refused("--compare --timeline", "--compare")
         self.refused("--times 1000s,1ms,1ms --micro 100000", "5 hours")

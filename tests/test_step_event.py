@@ -202,6 +202,16 @@ class Faults(Case):
             answer = self.json(f"{PIPELINE} --fault {fault}")
             self.assertGreater(answer["meta"]["step_s"], plain, fault)
             self.assertTrue(any(note.startswith("fault: ") for note in answer["notes"]), fault)
+        for nic in range(8): # a stage boundary is crossed there by 0..3, back by 4..7
+            slow = self.step(f"{PIPELINE} --fault host0/nic{nic}=0.1")
+            self.assertGreater(slow, 1.005 * plain, nic)
+            if nic % 4 == 0:
+                full = self.step(f"{PIPELINE} --fault host0/nic{nic}=0.1 --net full")
+                self.assertAlmostEqual(slow, full, delta=0.003 * full)
+        rows = ("--topo dgx-h100x4 --strategy tp2pp8@order=tp,pp,dp --global-batch 16 "
+                "--step event --fault host2/nic0=0.02")  # a pipeline on two hosts, and another
+        slow = self.step(rows)
+        self.assertAlmostEqual(slow, self.step(rows + " --net full"), delta=0.003 * slow)
         every = self.json(f"{PIPELINE} --fault gpu*=0.5")
         self.assertLess(every["meta"]["step_s"], 2 * plain)
         self.assertGreater(every["meta"]["step_s"], 1.4 * plain)
@@ -213,6 +223,10 @@ class Faults(Case):
                      "there is no accelerator 16; they are 0..15", "a speed of 1.5",
                      "there is no host 2; hosts are 0..1")
         self.refused(f"{PIPELINE} --fault host0/nic99=0.5", "nic99")
+        for fault in ("host9/nic3=0.5", "link:host9/gpu2=0.5"):
+            self.refused(f"{PIPELINE} --fault {fault}", "there is no host9; hosts are 0..1")
+            self.refused(f"{PIPELINE} --fault {fault}".replace(" --step event", ""), "host9")
+        self.refused(f"{PIPELINE} --fault link:host0/gpu9=0.5", "gpu9")
         self.refused(f"{PIPELINE} --fault broken", "a fault is")
         for share in ("0.99", "1", "100%"):
             self.refused(f"{PIPELINE} --other-job {share}", "0..0.95")
@@ -309,6 +323,36 @@ class Advice(Case):
                 self.assertNotRegex(advice["change"] + advice["strategy"],
                                     "fsdp[0-9]|schedule|tp-overlap|ep-overlap", strategy)
 
+        for more, has in (("", False), (" --feature schedules=zero-bubble", True),
+                          (" --framework torchtitan", True)):
+            answer = self.json(PIPELINE + more)
+            self.assertEqual("schedule" in str(answer["advice"]), has, more)
+
+    def test_two_changes_are_both_needed(self):
+        for line, change in (("--topo pcie4-4090 --gpus 1 --model llama3-8b --seq 4096 --lora 16",
+                              "recompute full"), ("--topo dgx-h100x2 --seq 1.5K", "zero 1")):
+            changes = [advice["change"] for advice in self.json(line)["advice"]]
+            self.assertIn(change, changes)
+            self.assertFalse([c for c in changes if c != change and change in c], changes)
+
+    def test_all_that_these_gpus_allow(self):
+        """No two changes make it fit, but another strategy does; and what was tried is said."""
+        line = ("--topo dgx-h100x8 --model llama3-8b --strategy cp8 --seq 1M --global-batch 16 "
+                "--recompute full")
+        advice = self.json(line)["advice"][0]
+        followed = self.json(line.replace("cp8", advice["strategy"], 1))["meta"]
+        self.assertNotEqual(followed["verdict"], "does not fit")
+        self.assertAlmostEqual(followed["memory_reserved_GiB"], advice["memory_reserved_GiB"], 6)
+        big = "--model llama3.1-405b --strategy fsdp --framework fsdp --seq 4096"
+        text = self.run_it("--topo dgx-h100x2 " + big).stdout
+        self.assertIn("320 whole strategies", text)
+        self.assertIn("2048 GiB of a host", text)
+        self.assertIn("GiB of each host's memory", self.run_it("--topo dgx-h200x2 " + big).stdout)
+        full = self.run_it(f"--topo dgx-h100x2 {big} --recompute full "
+                           "--offload optimizer,weights").stdout
+        self.assertIn("memory: does not fit in the host's memory", full)
+        self.assertIn("of a host in all, of 2048 GiB", full)
+
     def test_the_host_stays(self):
         """CUDA graphs are not said to save what the host does once a step."""
         answer = self.json("--topo dgx-h100 --gpus 1 --model gpt2 --global-batch 8 --seq 1024")
@@ -368,6 +412,45 @@ class Advice(Case):
                                        advice["memory_reserved_GiB"], 6, advice["change"])
                 followed += 1
         self.assertGreaterEqual(followed, 4)
+
+
+class Measured(Case):
+    def test_what_a_measured_step_says(self):
+        for time, words in (("20ms", "above the peak of the accelerators"),
+                            ("1.4s", "as predicted, within the error band"),
+                            ("1.0s", "quicker than the error band"),
+                            ("3.3s", "slower than the error band")):
+            text = self.run_it(f"{PIPELINE} --measured-time {time}").stdout
+            self.assertEqual(re.findall("(?m)^# measured: ([a-z ,]*)", text)[-1][:len(words)],
+                             words, time)
+        self.assertIn("58.3 % below that time", text)
+        speed = re.search(r"--fault gpu\*=([0-9.]*)", text)[1]
+        self.assertAlmostEqual(self.step(f"{PIPELINE} --fault gpu*={speed}"), 3.3, delta=.33)
+
+    def test_is_above_zero(self):
+        for words in ("--measured-time 0s", "--measured-rate 0",
+                      "--measured-time 1s --measured-rate 9"):
+            self.refused(f"{PIPELINE} {words}", "give one of the two, above 0")
+
+
+class Words(Case):
+    def test_what_is_refused_or_doubted(self):
+        for seq in ("-1", "1e4", "0.3"):
+            self.refused(f"{PIPELINE} --seq {seq}", "is no number of TOKENS", "8K is 8192")
+        self.refused(f"{PIPELINE} --recompute norm+norm", "norm stands there twice")
+        for words, doubt in (("--recompute mla_up", "the model has no latent attention"),
+                             ("--bucket-size 25", "as MiB: 25M"),
+                             ("--schedule dualpipev", "megatron has no schedule dualpipev")):
+            self.assertIn(doubt, "\n".join(self.json(f"{PIPELINE} {words}")["notes"]))
+        done = self.run_it("--topo dgx-h100x2 --strategy tp3 --global-batch 128", 2)
+        self.assertIn("world-size: ", done.stderr)
+        self.assertNotIn("global-batch: ", done.stderr)
+
+    def test_nvidia_smi_shows_more_than_the_pool(self):
+        for line in (PIPELINE, FSDP, ZERO):
+            meta = self.json(line)["meta"]
+            self.assertGreaterEqual(meta["memory_nvidia_smi_GiB"],
+                                    meta["memory_reserved_GiB"] + .5)
 
 
 class Offload(Case):

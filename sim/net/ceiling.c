@@ -19,7 +19,7 @@ static bool has_nvlink(const struct topo *topo)
 /* Whether NIC `i` of a host sits beside accelerator `gpu`. */
 static uint64_t nic_at(const struct topo *topo, uint64_t i)
 {
-    return topo->host.nic_at ? topo->host.nic_at[i] : i * topo->full_host / topo->nics;
+    return topo_nic_at(topo, i);
 }
 
 /* NICs of a host that sit beside an accelerator that takes part; where none does, one is used from

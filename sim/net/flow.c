@@ -266,6 +266,22 @@ static void slow_links(const struct site *site, const struct net_consts *consts,
     rates[NET_NIC].latency_ps = (ps_t)llround(latency);
 }
 
+/* The accelerators in order, but for the two of each group, which have changed places. */
+static uint32_t *back_order(const struct flow *flow)
+{
+    const struct flow_lay *lay = &flow->lay;
+    uint64_t count = topo_gpus(flow->topo);
+    uint32_t *order = mem_calloc(count, sizeof *order);
+    for (uint32_t i = 0; i < count; i++) {
+        order[i] = i;
+    }
+    for (uint32_t i = lay->base; i < lay->base + lay->groups; i++) {
+        order[i] = i + lay->groups;
+        order[i + lay->groups] = i;
+    }
+    return order;
+}
+
 static const struct network *get_network(struct flow *flow, enum net_policy policy, struct err *err)
 {
     if (flow->networks[policy]) return flow->networks[policy];
@@ -281,7 +297,9 @@ static const struct network *get_network(struct flow *flow, enum net_policy poli
         topo.scale_up = SCALE_UP_NVSWITCH;
         topo.line_GBps = site->line_GBps;
     }
-    struct network *network = network_build(&topo, rates, policy, NULL, err);
+    uint32_t *order = flow->lay.back ? back_order(flow) : NULL;
+    struct network *network = network_build(&topo, rates, policy, order, err);
+    free(order);
     if (network && policy == NET_RING && !is_whole(flow))
         network_rings(network, flow->lay.n, flow->lay.groups, flow->lay.base);
     return flow->networks[policy] = network;
@@ -577,7 +595,7 @@ static void make_levels(struct flow *flow)
     for (int i = 0; i < 2 && !flow->levels[i]; i++) {
         struct coll_request *request = mem_calloc(1, sizeof *request);
         struct flow_lay lay = flow->lay;
-        if (i) lay = (struct flow_lay){nodes, per * lay.groups, lay.base};
+        if (i) lay = (struct flow_lay){nodes, per * lay.groups, lay.base, 0};
         *request = *flow->request;
         request->nranks = lay.n;
         flow->levels[i] =

@@ -35,6 +35,7 @@ void flow_free(struct flow *flow);
  * rank base + k x groups + b. All of them call at once. */
 struct flow_lay {
     uint32_t n, groups, base; /* n >= 2 of each; all are ranks of the topology */
+    uint32_t back;            /* 1, of two ranks a group: they have changed places */
 };
 
 /* A group as the formulas see it, its NICs being what its siblings leave it; `alike`: the domains

@@ -197,7 +197,7 @@ static struct family *make_family(const struct fluids *fluids, const struct flui
     family->cut = *cut;
     family->args = fluids->args;
     family->args.direct = call->direct;
-    family->lay = (struct flow_lay){call->n, call->stride, call->base};
+    family->lay = (struct flow_lay){call->n, call->stride, call->base, call->back};
     family->request = (struct coll_request){.coll = coll_get(call->coll),
                                             .nranks = call->n,
                                             .slots = 1,
@@ -219,7 +219,8 @@ static struct family *get_family(struct fluids *fluids, const struct fluid_call 
     for (size_t i = 0; i < fluids->nfamilies; i++) {
         struct family *f = fluids->families[i];
         if (f->coll == call->coll && f->args.direct == call->direct && f->lay.n == call->n &&
-            f->lay.groups == call->stride && f->lay.base == call->base && same_cut(&f->cut, cut))
+            f->lay.groups == call->stride && f->lay.base == call->base &&
+            f->lay.back == call->back && same_cut(&f->cut, cut))
             return f;
     }
     struct family *made = make_family(fluids, call, cut, err);
@@ -428,7 +429,8 @@ static uint64_t mix(uint64_t h, uint64_t word)
 static bool same_call(const struct fluid_call *a, const struct fluid_call *b)
 {
     return a->coll == b->coll && a->bytes == b->bytes && a->n == b->n && a->stride == b->stride &&
-           a->base == b->base && a->cross == b->cross && a->direct == b->direct;
+           a->base == b->base && a->cross == b->cross && a->direct == b->direct &&
+           a->back == b->back;
 }
 
 static bool same_answer(const struct answer *a, const struct answer *b)
@@ -489,6 +491,7 @@ static int get_block(struct fluids *fluids, const struct fluid_call *call, struc
     uint32_t inside = members_inside(fluids->topo, call);
     key->cross = is_spread(call, inside) ? call->cross : 1;
     key->direct = call->direct && call->coll == COLL_ALLTOALL;
+    key->back = call->back && call->coll == COLL_SENDRECV && call->n == 2 && fluids->topo->nfaults;
     key->base -= (uint32_t)(answer.cut.first * fluids->topo->per_host);
     const struct answer *known =
         fluids->places ? find_place(fluids->answers, fluids->places, &answer) : NULL;

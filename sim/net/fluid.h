@@ -37,6 +37,7 @@ struct fluid_call {
     uint32_t span;
     bool direct; /* alltoall: one kernel writes to all peers (DeepEP), in place of a send to each; a
                     hierarchical one spreads while it receives */
+    bool back;   /* sendrecv of two: the second sends to the first. Differs where links do */
 };
 
 /* Which part of a GPU moves the bytes. */

@@ -57,7 +57,7 @@ static void draw_bus(struct graph *graph, const struct topo *topo)
         draw_device(graph, GRAPH_ACCEL, i, group[(uint64_t)i * groups / gpus],
                     memory ? topo->line_GBps : host->pcie_GBps);
     for (uint32_t i = 0; topo->layout != TOPO_TORUS && i < nics; i++) {
-        uint64_t beside = host->nic_at ? host->nic_at[i] : (uint64_t)i * gpus / nics;
+        uint64_t beside = topo_nic_at(topo, i);
         uint32_t node =
             draw_device(graph, GRAPH_NIC, i, group[beside * groups / gpus], host->pcie_GBps);
         graph->nodes[node].rate_Gbps = topo->one_nic_Gbps;

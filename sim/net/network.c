@@ -559,6 +559,22 @@ struct network *network_build(const struct topo *topo, const struct net_rate *ra
     return NULL;
 }
 
+int network_check_faults(const struct topo *topo, struct err *err)
+{
+    struct net_rate rates[NNET_KINDS];
+    bool named = false;
+    for (size_t i = 0; i < topo->nfaults; i++) {
+        named |= topo->faults[i].link != NULL;
+    }
+    if (!named) return 0;
+    for (int i = 0; i < NNET_KINDS; i++) { /* it carries nothing */
+        rates[i] = (struct net_rate){.efficiency = 1};
+    }
+    struct network *network = network_build(topo, rates, NET_OWN, NULL, err);
+    network_free(network);
+    return network ? 0 : -1;
+}
+
 void network_free(struct network *network)
 {
     if (!network) return;

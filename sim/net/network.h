@@ -75,6 +75,10 @@ struct network *network_build(const struct topo *topo, const struct net_rate *ra
                               enum net_policy policy, const uint32_t *order, struct err *err);
 void network_free(struct network *network);
 
+/* Whether the faults of a cluster name what there is: 0, or -1 with the sentences of network_build.
+ * Nothing is built where no link is named. */
+int network_check_faults(const struct topo *topo, struct err *err);
+
 /* Of NET_RING: from here on rings are those of `groups` groups of `n` ranks, rank k of group b
  * being base + k x groups + b. Channel c of a group enters and leaves a domain by the c-th NIC of
  * those that its members there own (as NET_OWN has it), modulo their number, and by the member

@@ -132,6 +132,12 @@ static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
         result = doc_fault(doc, err, doc->root, "domain_hosts",
                            "\"domain_hosts\" is %" PRIu64 ", more than the %" PRIu64 " \"hosts\"",
                            topo->domain_hosts, topo->hosts);
+    uint64_t domain = topo->domain_hosts, whole = topo->hosts / domain * domain;
+    if (!result && topo->hosts % domain)
+        result = doc_fault(doc, err, doc->root, "domain_hosts",
+                           "\"domain_hosts\" is %" PRIu64 ", which does not divide the %" PRIu64
+                           " \"hosts\"; nearest: %" PRIu64 " or %" PRIu64 " hosts",
+                           domain, topo->hosts, whole, whole + domain);
     topo->full_host = topo->per_host;
     return result ? -1 : 0;
 }
@@ -354,6 +360,17 @@ void topo_release(struct topo *topo)
 uint64_t topo_gpus(const struct topo *topo)
 {
     return topo->hosts * topo->per_host;
+}
+
+uint64_t topo_nic_at(const struct topo *topo, uint64_t i)
+{
+    const struct topo_host *host = &topo->host;
+    uint64_t gpus = topo->full_host, nics = topo->nics, beside = i * gpus / nics;
+    uint64_t groups = host->switches ? host->switches : host->sockets;
+    if (host->nic_at) return host->nic_at[i];
+    if (nics >= gpus || gpus % nics == 0 || groups < 2 || groups > gpus) return beside;
+    uint64_t first = (i * groups / nics * gpus + groups - 1) / groups; /* of its switch */
+    return first > beside ? first : beside;
 }
 
 uint64_t topo_domain(const struct topo *topo)

@@ -102,6 +102,7 @@ struct topo_host {
     double uplink_GBps; /* a switch's link to its socket */
     double socket_GBps; /* between two sockets, per direction */
     double memory_GBps; /* of a socket's memory, reads and writes together */
+    double memory_GiB;  /* all that the host has; 0: not said */
     uint32_t *nic_at;   /* per NIC the accelerator that it sits beside; NULL: spread evenly */
     bool peer_access;   /* devices may reach each other without going through host memory */
 };
@@ -175,6 +176,9 @@ void topo_release(struct topo *topo);
 
 /* Accelerators in all. */
 uint64_t topo_gpus(const struct topo *topo);
+/* The accelerator that NIC i of a host sits beside: as told, else NICs are spread evenly over the
+ * accelerators, and over switches (or sockets) where accelerators do not divide by NICs. */
+uint64_t topo_nic_at(const struct topo *topo, uint64_t i);
 /* Accelerators of one scale-up domain, at most topo_gpus. */
 uint64_t topo_domain(const struct topo *topo);
 /* What an accelerator reaches where all that it exchanges passes the host's memory, written and

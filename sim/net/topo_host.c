@@ -252,9 +252,9 @@ static int read_nic_at(struct doc *doc, const json_t *object, struct topo *topo,
 
 int topo_read_host(struct doc *doc, struct topo *topo, struct err *err)
 {
-    static const char *const known[] = {"sockets",     "switches",    "pcie_GBps", "uplink_GBps",
-                                        "socket_GBps", "memory_GBps", "nic_at",    "peer_access",
-                                        "source",      NULL};
+    static const char *const known[] = {"sockets",     "switches",    "pcie_GBps",  "uplink_GBps",
+                                        "socket_GBps", "memory_GBps", "memory_GiB", "nic_at",
+                                        "peer_access", "source",      NULL};
     struct topo_host *host = &topo->host;
     json_t *object = NULL;
     host->peer_access = true;
@@ -268,7 +268,8 @@ int topo_read_host(struct doc *doc, struct topo *topo, struct err *err)
     } rates[] = {{"pcie_GBps", &host->pcie_GBps},
                  {"uplink_GBps", &host->uplink_GBps},
                  {"socket_GBps", &host->socket_GBps},
-                 {"memory_GBps", &host->memory_GBps}};
+                 {"memory_GBps", &host->memory_GBps},
+                 {"memory_GiB", &host->memory_GiB}};
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         result |= doc_double(doc, object, rates[i].key, 1e-3, 1e6, rates[i].to, err) < 0;
     uint64_t sockets = 0, switches = host->switches;

@@ -20,6 +20,9 @@ enum {
 
 static const double least_gain = 1e-3;
 
+/* Of a job that does not fit, what one change makes fit is not told with a second one for less. */
+static const double least_of_two = .05;
+
 /* What the host does once a step, which the engine drops where a whole step is captured: published
  * runs of that kind are benchmarks that read no data and write no log. Advice does not
  * promise it. */
@@ -147,6 +150,13 @@ static void forget_layout(struct variant *v)
     if (v->args.pp == 1) v->args.schedule = NULL;
 }
 
+/* Chunks in turn are for those who have them, or have them now. */
+static bool has_interleaved(const struct variant *v)
+{
+    const struct strategy *s = &v->now->strategy;
+    return s->vpp > 1 || s->framework.schedules >= SCHEDULES_INTERLEAVED;
+}
+
 /* One degree, or two that keep their product. */
 static bool set_degrees(struct variant *v, const struct move *move)
 {
@@ -154,7 +164,7 @@ static bool set_degrees(struct variant *v, const struct move *move)
         int degree = move->scales[i].degree;
         if (degree == CP && v->args.ulysses > 1) degree = ULYSSES;
         if (degree == EP && !v->now->model.experts) return false;
-        if (degree == VPP && v->args.pp < 2) return false;
+        if (degree == VPP && (v->args.pp < 2 || !has_interleaved(v))) return false;
         if (!scale(v, degree, move->scales[i].power)) return false;
         if (degree == PP || degree == VPP) forget_layout(v);
     }
@@ -232,7 +242,8 @@ static bool set_offload(struct variant *v, const struct move *move)
 static bool set_schedule(struct variant *v, const struct move *move)
 {
     const struct strategy *s = &v->now->strategy;
-    if (s->framework.cls != FW_FUSED) return false; /* 1F1B is all they have */
+    bool two_p = strcmp(move->word, "zb-2p") == 0;
+    if (s->framework.schedules < (two_p ? SCHEDULES_ALL : SCHEDULES_ZERO_BUBBLE)) return false;
     if (s->pp < 2 || strcmp(schedule_name(s->schedule), move->word) == 0) return false;
     v->args.schedule = move->word;
     if (s->vpp > 1) v->args.layers = NULL;
@@ -412,8 +423,8 @@ enum { NRECOMPUTES = sizeof recomputes / sizeof *recomputes };
 /* ---- candidates ---- */
 
 struct candidate {
-    size_t move, recompute;
-    double closed_s; /* by the closed form */
+    size_t move, recompute; /* move NMOVES: none, the other alone */
+    double closed_s;        /* by the closed form */
 };
 
 /* Makes the plan of a candidate. False: it changes nothing, is not legal, or does not fit. Both
@@ -421,13 +432,16 @@ struct candidate {
 static bool make(const struct advise_args *args, const struct candidate *candidate,
                  struct variant *v, struct plan *plan, struct memory *memory)
 {
-    const struct move *move = &moves[candidate->move], *other = &recomputes[candidate->recompute];
+    const struct move *move = candidate->move < NMOVES ? &moves[candidate->move] : &recomputes[0];
+    const struct move *other = &recomputes[candidate->recompute];
     *v = (struct variant){.now = args->plan, .nic_factor = 1};
     complete(v, args->strategy);
     struct memory now = memory_predict(&args->plan->job, args->event.c);
     v->fits = memory_verdict(&now) != VERDICT_NO;
     bool twice = other->apply && move->apply == other->apply;
-    bool changed = !twice && move->apply(v, move) && (!other->apply || other->apply(v, other));
+    bool changed = !twice && (move->apply || other->apply) &&
+                   (!move->apply || move->apply(v, move)) &&
+                   (!other->apply || other->apply(v, other));
     if (changed) take_rest(v);
     struct err err = ERR_INIT;
     bool made = changed && plan_vary(plan, args->plan, args->tables, &v->args, &err) == 0;
@@ -557,6 +571,50 @@ static void keep(struct advices *advices, struct advice advice)
     advices->count++;
 }
 
+/* The move that is what stands beside others, where it is one. */
+static size_t move_of(const struct candidate *candidate)
+{
+    const struct move *other = &recomputes[candidate->recompute];
+    bool (*apply)(struct variant *, const struct move *) =
+        other->apply == add_zero1 ? set_zero : other->apply;
+    for (size_t i = 0; i < NMOVES; i++) {
+        bool same =
+            other->word ? moves[i].word && strcmp(moves[i].word, other->word) == 0 : !moves[i].word;
+        if (moves[i].apply == apply && same) return i;
+    }
+    return NMOVES;
+}
+
+/* The step of a plan; 0: it has none. */
+static double step_of(const struct advise_args *args, const struct plan *plan, double nic_factor)
+{
+    double step_s = time_of(args, plan, nic_factor);
+    if (step_s > 0 && plan->job.graphs == GRAPHS_FULL && args->plan->job.graphs != GRAPHS_FULL)
+        step_s += fixed_s(&plan->job, args->event.c);
+    return step_s;
+}
+
+/* Of two changes one is left out if the other alone fits and is about as quick as both, `pair_s`.
+ */
+static struct candidate lighter(const struct advise_args *args, struct candidate pair,
+                                double pair_s, bool fits)
+{
+    const struct candidate alone[] = {{NMOVES, pair.recompute, 0}, {pair.move, 0, 0}};
+    double more = fits ? least_gain : least_of_two;
+    if (pair.move == NMOVES || pair.recompute == 0) return pair;
+    for (size_t i = 0; i < 2; i++) {
+        struct variant v;
+        struct plan plan;
+        struct memory memory;
+        if (!make(args, &alone[i], &v, &plan, &memory)) continue;
+        double step_s = step_of(args, &plan, v.nic_factor);
+        plan_release(&plan);
+        variant_release(&v);
+        if (step_s > 0 && step_s <= pair_s * (1 + more)) return alone[i];
+    }
+    return pair;
+}
+
 static void try_one(const struct advise_args *args, const struct candidate *candidate,
                     bool must_gain, struct advices *advices)
 {
@@ -564,14 +622,17 @@ static void try_one(const struct advise_args *args, const struct candidate *cand
     struct plan plan;
     struct advice advice;
     if (!make(args, candidate, &v, &plan, &advice.memory)) return;
-    advice.kind = kind_of(candidate->move);
-    advice.step_s = time_of(args, &plan, v.nic_factor);
+    size_t move = candidate->move < NMOVES ? candidate->move : move_of(candidate);
+    advice.kind = move < NMOVES ? kind_of(move) : NMOVES;
+    advice.step_s = step_of(args, &plan, v.nic_factor);
     advices->timed += advice.step_s > 0;
-    if (advice.step_s > 0 && plan.job.graphs == GRAPHS_FULL &&
-        args->plan->job.graphs != GRAPHS_FULL)
-        advice.step_s += fixed_s(&plan.job, args->event.c);
     advice.gain = 1 - advice.step_s / args->step_s;
-    if (advice.step_s > 0 && (advice.gain >= least_gain || !must_gain)) {
+    bool wanted = advice.step_s > 0 && (advice.gain >= least_gain || !must_gain);
+    struct candidate less =
+        wanted ? lighter(args, *candidate, advice.step_s, must_gain) : *candidate;
+    if (less.move != candidate->move || less.recompute != candidate->recompute) {
+        try_one(args, &less, must_gain, advices);
+    } else if (wanted) {
         advice.change = mem_strdup(v.text);
         advice.word = mem_strdup(plan.strategy.word);
         keep(advices, advice);
@@ -601,6 +662,117 @@ static double lora_reserved_B(const struct advise_args *args)
     return reserved;
 }
 
+/* ---- all strategies, where no change of the present one fits ---- */
+
+/* A whole strategy. */
+struct whole {
+    uint64_t tp, cp, pp;
+    const char *zero, *offload; /* offload NULL: as it is */
+    double closed_s;
+};
+
+/* How it shards, and the words that differ from the present strategy. */
+static void say_whole(struct variant *v, const struct whole *w)
+{
+    const struct strategy *s = &v->now->strategy;
+    bool whole = strcmp(w->zero, "fsdp") == 0;
+    const char *word = whole && s->framework.gather_tensors ? "3" : w->zero;
+    if (strcmp(v->args.zero, word) != 0) say(v, whole && word == w->zero ? "%s" : "zero %s", word);
+    v->args.zero = word;
+    v->args.shards = 0;
+    if (w->tp != s->tp) say(v, "tp %" PRIu64, w->tp);
+    if (w->cp != s->cp) say(v, "%s %" PRIu64, s->ulysses ? "ulysses" : "cp", w->cp);
+    if (w->pp != s->pp) say(v, "pp %" PRIu64, w->pp);
+    if (v->args.micro_batch != s->micro_batch) say(v, "micro-batch 1");
+    if (s->recompute != RC_FULL || s->rc_blocks) say(v, "recompute full");
+    if (v->args.sp && !(s->sp || s->sp_asked)) say(v, "sp");
+    if (w->offload) say(v, "offload %s", w->offload);
+}
+
+/* Makes the plan of a whole strategy. False: it is not legal, or does not fit. */
+static bool make_whole(const struct advise_args *args, const struct whole *w, struct variant *v,
+                       struct plan *plan, struct memory *memory)
+{
+    struct err err = ERR_INIT;
+    *v = (struct variant){.now = args->plan, .nic_factor = 1};
+    complete(v, args->strategy);
+    v->args.tp = w->tp, v->args.pp = w->pp;
+    *(v->args.ulysses ? &v->args.ulysses : &v->args.cp) = w->cp;
+    v->args.sp = w->tp > 1;
+    if (w->pp != args->plan->strategy.pp) forget_layout(v);
+    v->args.micro_batch = 1;
+    v->args.recompute = "full";
+    if (w->offload) v->args.offload = w->offload;
+    say_whole(v, w);
+    if (v->text && plan_vary(plan, args->plan, args->tables, &v->args, &err) == 0) {
+        *memory = memory_predict(&plan->job, args->event.c);
+        if (plan->rules.errors == 0 && memory_verdict(memory) != VERDICT_NO) return true;
+        plan_release(plan);
+    }
+    err_release(&err);
+    variant_release(v);
+    return false;
+}
+
+/* Takes the quicker of two by the closed form. */
+static void weigh(const struct advise_args *args, struct whole w, struct whole *best)
+{
+    const struct constants *closed = &args->tables->constants[ENGINE_CLOSED].values;
+    struct variant v;
+    struct plan plan;
+    struct memory memory;
+    if (!make_whole(args, &w, &v, &plan, &memory)) return;
+    w.closed_s = step_predict(&plan.job, closed).time_s;
+    if (w.closed_s < best->closed_s) *best = w;
+    plan_release(&plan);
+    variant_release(&v);
+}
+
+/* All of them with one kind of offloading. */
+static size_t weigh_all(const struct advise_args *args, const char *offload, struct whole *best)
+{
+    static const char *const zeros[] = {"1", "fsdp"}, none[] = "none";
+    uint64_t gpus = args->plan->strategy.gpus, domain = topo_domain(&args->plan->topo);
+    size_t tried = 0;
+    for (uint64_t tp = 1; tp <= gpus && tp <= domain; tp *= 2) {
+        for (uint64_t pp = 1; tp * pp <= gpus && pp <= args->plan->job.shape.layers; pp *= 2) {
+            for (uint64_t cp = 1; tp * pp * cp <= gpus; cp *= 2) {
+                bool one = tp * pp == gpus; /* nobody to share with */
+                for (size_t z = 0; z < (one ? 1 : 2); z++, tried++) {
+                    struct whole w = {tp, cp, pp, one ? none : zeros[z], offload, 0};
+                    weigh(args, w, best);
+                }
+            }
+        }
+    }
+    return tried;
+}
+
+/* The best by the closed form without offloading, else with the least of it that fits. */
+static void search(const struct advise_args *args, struct advices *advices)
+{
+    static const char *const offloads[] = {NULL, "optimizer", "activations", "optimizer,weights",
+                                           "optimizer,weights,activations"};
+    for (size_t i = 0; i < sizeof offloads / sizeof *offloads && !advices->count; i++) {
+        struct whole best = {.closed_s = INFINITY};
+        struct variant v;
+        struct plan plan;
+        struct advice advice = {.kind = NMOVES};
+        advices->tried += weigh_all(args, offloads[i], &best);
+        if (best.closed_s == INFINITY || !make_whole(args, &best, &v, &plan, &advice.memory))
+            continue;
+        advice.step_s = step_of(args, &plan, 1);
+        advice.gain = 1 - advice.step_s / args->step_s;
+        if (advice.step_s > 0) {
+            advice.change = mem_strdup(v.text);
+            advice.word = mem_strdup(plan.strategy.word);
+            keep(advices, advice);
+        }
+        plan_release(&plan);
+        variant_release(&v);
+    }
+}
+
 void advise(const struct advise_args *args, struct advices *advices)
 {
     *advices = (struct advices){0};
@@ -617,6 +789,7 @@ void advise(const struct advise_args *args, struct advices *advices)
             try_one(args, &list[i], fits, advices);
         }
     }
+    if (!fits && advices->count == 0) search(args, advices);
 }
 
 void advices_release(struct advices *advices)

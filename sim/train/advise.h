@@ -35,6 +35,7 @@ struct advices {
     struct advice best[NADVICE_BEST]; /* the quickest first; of different kinds */
     size_t count;
     size_t legal, timed; /* candidates that were legal and fit, and those of them simulated */
+    size_t tried;        /* whole strategies of the last search, where no change made it fit */
     double lora_B;       /* reserved with adapters of rank ADVICE_LORA alone, where the present job
                             does not fit and that would; else 0 */
 };

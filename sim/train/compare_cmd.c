@@ -65,6 +65,12 @@ struct pair {
     char *bottleneck;
 };
 
+/* A sentence about a strategy, and the clusters that it is true of. */
+struct told {
+    char *topos, *strategy, *line;
+    enum err_code code;
+};
+
 /* Columns before the parts of the step and behind them. */
 enum { FRONT = 15, NCOLUMNS = FRONT + NPARTS + 1 };
 
@@ -72,6 +78,8 @@ struct comparison {
     struct tables tables;
     struct pair *pairs;
     size_t count, cap;
+    struct told *told;
+    size_t ntold, told_cap;
     struct out_column columns[NCOLUMNS];
 };
 
@@ -96,14 +104,37 @@ static void predict(struct pair *pair, const struct plan *plan, enum engine engi
     pair->bottleneck = bottleneck_text(plan, &pair->step);
 }
 
-/* Adds the sentences of one pair under its name. */
-static void add_faults(struct err *err, const char *topo, const char *strategy, struct err *from)
+/* Takes the sentences of one pair. One that a strategy has on several clusters is told once. */
+static void add_faults(struct comparison *c, const char *topo, const char *strategy,
+                       struct err *from)
 {
     char *rest = from->text;
     for (char *line; (line = strsep(&rest, "\n"));) {
-        err_add(err, from->code, "%s %s: %s", topo, strategy, line);
+        struct told *same = NULL;
+        for (size_t i = 0; i < c->ntold && !same; i++) {
+            struct told *t = &c->told[i];
+            if (strcmp(t->strategy, strategy) == 0 && strcmp(t->line, line) == 0) same = t;
+        }
+        if (same) {
+            char *longer = mem_printf("%s,%s", same->topos, topo);
+            free(same->topos);
+            same->topos = longer;
+            continue;
+        }
+        MEM_GROW(c->told, c->ntold, c->told_cap);
+        c->told[c->ntold++] =
+            (struct told){mem_strdup(topo), mem_strdup(strategy), mem_strdup(line), from->code};
     }
     err_release(from);
+}
+
+/* Adds the sentences, each behind its clusters and strategy. */
+static void tell(const struct comparison *c, struct err *err)
+{
+    for (size_t i = 0; i < c->ntold; i++) {
+        const struct told *t = &c->told[i];
+        err_add(err, t->code, "%s %s: %s", t->topos, t->strategy, t->line);
+    }
 }
 
 /* Whether the cluster can be read; its faults are told once, not with every strategy. */
@@ -130,7 +161,7 @@ static void add_unknown(struct comparison *c, const char *topo, const char *stra
 }
 
 static void add_pair(struct comparison *c, const struct request *request, const char *topo,
-                     const char *strategy, struct err *err)
+                     const char *strategy)
 {
     struct err own = ERR_INIT;
     struct plan plan;
@@ -150,7 +181,7 @@ static void add_pair(struct comparison *c, const struct request *request, const 
         plan_release(&plan);
     }
     if (own.count) {
-        add_faults(err, topo, strategy, &own);
+        add_faults(c, topo, strategy, &own);
     }
 }
 
@@ -162,6 +193,12 @@ static void release(struct comparison *c)
         free(c->pairs[i].peak_unit);
         free(c->pairs[i].bottleneck);
     }
+    for (size_t i = 0; i < c->ntold; i++) {
+        free(c->told[i].topos);
+        free(c->told[i].strategy);
+        free(c->told[i].line);
+    }
+    free(c->told);
     free(c->pairs);
     tables_release(&c->tables);
 }
@@ -349,7 +386,7 @@ static int compare(const struct request *request, struct err *err)
         bool known = topo_known(&c, &request->plan.cluster, topos[t], &faults);
         for (size_t s = 0; s < nstrategies; s++) {
             if (known) {
-                add_pair(&c, request, topos[t], strategies[s], &faults);
+                add_pair(&c, request, topos[t], strategies[s]);
             } else {
                 add_unknown(&c, topos[t], strategies[s]);
             }
@@ -361,6 +398,7 @@ static int compare(const struct request *request, struct err *err)
     }
     strategy_list_free(topos, ntopos);
     strategy_list_free(strategies, nstrategies);
+    tell(&c, &faults);
     release(&c);
     return err_move(err, &faults) | bad;
 }

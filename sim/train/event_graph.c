@@ -32,8 +32,10 @@ static uint32_t across(const struct build *b)
 static void route(const struct build *b, uint32_t from, uint32_t to, int side, struct wish *w)
 {
     uint32_t p = b->pipeline->shape.ranks, low = from < to ? from : to;
-    bool up = to == (from + 1) % p && !(side == 1 && p == 2);
-    if (low + 1 != (from < to ? to : from)) low = across(b);
+    bool up = to == (from + 1) % p && !(side == 1 && p == 2),
+         next = low + 1 == to || low + 1 == from;
+    if (!next) low = across(b);
+    w->back = next ? to < from : !up;
     w->lane = up ? LANE_UP : LANE_DOWN;
     w->n = 2;
     w->stride = (uint32_t)job_pp_stride(b->job);

@@ -144,6 +144,7 @@ struct wish {
     uint32_t n, stride, base, span; /* as in struct fluid_call */
     uint32_t ready[2];              /* what it waits for; TASK_NONE */
     uint32_t micro, chunk;
+    bool back;     /* of a pair: to the rank below, as in struct fluid_call */
     uint32_t to;   /* of a pair: the other's pipeline rank, + 1; 0: ranks of the same */
     ps_t later_ps; /* of a message: who waits for it sees it so much later */
     bool message;  /* its latency holds no lane */

@@ -122,6 +122,21 @@ static void note_job(struct met *met, const struct fluid *fluid, float sm)
     if (fluid->wire_ps > met->wire_ps) met->wire_ps = fluid->wire_ps;
 }
 
+/* Pipelines that lie side by side send at once: where single hosts are broken, the slowest of them
+ * is what the others meet behind the step. */
+static int slowest_row(struct build *b, struct fluid_call call, struct fluid *fluid)
+{
+    uint64_t row = job_pp_stride(b->job) * b->job->pp, rows = b->job->ngpus / row;
+    if (!fluids_marked(b->args->fluids)) return 0;
+    for (uint64_t i = 1; i < rows; i++) {
+        struct fluid other;
+        call.base += (uint32_t)row;
+        if (fluids_get(b->args->fluids, &call, &other, b->err)) return -1;
+        if (other.fixed_ps + other.wire_ps > fluid->fixed_ps + fluid->wire_ps) *fluid = other;
+    }
+    return 0;
+}
+
 /* A collective or message of the rank. */
 int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint32_t *number)
 {
@@ -131,9 +146,11 @@ int graph_job(struct build *b, struct graph_rank *r, const struct wish *w, uint3
                               .stride = w->stride,
                               .base = w->base,
                               .cross = 1,
-                              .span = w->span};
+                              .span = w->span,
+                              .back = w->back};
     struct fluid fluid;
     if (fluids_get(b->args->fluids, &call, &fluid, b->err)) return -1;
+    if (w->message && slowest_row(b, call, &fluid)) return -1;
     chunks_fabric(&fluid, b->c->fabric_eff[b->job->fabric]);
     count_job(b, r, w, &call, &fluid);
     struct task task = {.lane = r->lane[w->lane], .rank = r->id, .part = (uint8_t)w->part};

@@ -82,10 +82,25 @@ static void print_straggler(struct out *out, const struct answer *a)
     free(more);
 }
 
+static void print_change(struct out *out, const struct advice *b, bool fits)
+{
+    char *host = b->memory.host > 0
+                     ? mem_printf(", %.0f GiB of each host's memory", b->memory.host / GIB)
+                     : mem_strdup("");
+    out_note(out, "%s: %s (%s): step %.4g s (%+.1f %%), %.0f of %.0f GiB%s, %s",
+             fits ? "quicker" : "would fit", b->change, b->word, b->step_s, -100 * b->gain,
+             b->memory.reserved / GIB, b->memory.capacity / GIB, host,
+             verdict_name(memory_verdict(&b->memory)));
+    free(host);
+}
+
 static void print_advice(struct out *out, const struct answer *a)
 {
     const struct advices *all = a->advices;
     bool fits = memory_verdict(&a->memory) != VERDICT_NO;
+    double host_B = a->memory.host_capacity;
+    char *host =
+        host_B > 0 ? mem_printf(", within the %.0f GiB of a host", host_B / GIB) : mem_strdup("");
     print_straggler(out, a);
     if (a->healthy_s > 0) {
         out_note(out, "without what is broken or taken: step %.4g s (%+.1f %%)", a->healthy_s,
@@ -98,19 +113,20 @@ static void print_advice(struct out *out, const struct answer *a)
                  "GiB",
                  ADVICE_LORA, all->lora_B / GIB, a->memory.capacity / GIB);
     for (size_t i = 0; i < all->count; i++) {
-        const struct advice *b = &all->best[i];
-        out_note(out, "%s: %s (%s): step %.4g s (%+.1f %%), %.0f of %.0f GiB, %s",
-                 fits ? "quicker" : "would fit", b->change, b->word, b->step_s, -100 * b->gain,
-                 b->memory.reserved / GIB, b->memory.capacity / GIB,
-                 verdict_name(memory_verdict(&b->memory)));
+        print_change(out, &all->best[i], fits);
     }
     if (all->count == 0 && !fits)
-        out_note(out, "nothing that was tried makes it fit (sharding, recomputation, offloading, "
-                      "other degrees and micro-batches): it needs more GPUs");
+        out_note(out,
+                 "nothing that was tried makes it fit: one change or two at a time, then %zu whole "
+                 "strategies on these GPUs (degrees in powers of 2, micro-batch 1, ZeRO-1 or all "
+                 "sharded, full recomputation; optimizer, weights and activations on the host or "
+                 "not%s)",
+                 all->tried, host);
     if (all->count == 0 && fits)
         out_note(out,
                  "no single change is quicker: %zu are legal and fit, the best %zu were simulated",
                  all->legal, all->timed);
+    free(host);
 }
 
 static const struct out_column advice_columns[] = {

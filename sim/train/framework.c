@@ -19,6 +19,7 @@ static const char *const off_on[] = {"off", "on", NULL};
 static const char *const class_names[] = {"legacy", "eager", "fused", NULL};
 static const char *const attention_names[] = {"fa1", "fa2", "cudnn", "unfused", NULL};
 static const char *const graph_names[] = {"none", "partial", "full", NULL};
+static const char *const schedules_names[] = {"1f1b", "interleaved", "zero-bubble", "all", NULL};
 static const char *const zero_names[] = {"none", "1", "2", "3", NULL};
 static const char *const cp_names[] = {"ring", "gather", NULL};
 static const char *const kv_names[] = {"multiple", "replicate", NULL};
@@ -43,6 +44,7 @@ static const struct feature {
     {"grad-bytes", AT(grad_bytes), NUMBER, NULL, 0.5, 8},
     {"grad-store-bytes", AT(grad_store_bytes), NUMBER, NULL, 0.5, 8},
     {"reduce-bytes", AT(reduce_bytes), NUMBER, NULL, 0.5, 8},
+    {"shard-copy", AT(shard_copy), SWITCH, off_on, 0, 0},
     {"master-weights", AT(master_weights), SWITCH, off_on, 0, 0},
     {"tp-overlap", AT(tp_overlap), SWITCH, off_on, 0, 0},
     {"dp-overlap", AT(dp_overlap), SWITCH, off_on, 0, 0},
@@ -83,6 +85,7 @@ static const struct feature {
     {"fsdp-alone", AT(fsdp_alone), SWITCH, off_on, 0, 0},
     {"most-zero", AT(most_zero), CHOICE, zero_names, 0, 0},
     {"zero-with-pp", AT(zero_with_pp), CHOICE, zero_names, 0, 0},
+    {"schedules", AT(schedules), CHOICE, schedules_names, 0, 0},
 #undef AT
 };
 

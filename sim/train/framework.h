@@ -34,6 +34,10 @@ enum cp_exchange { CP_RING, CP_GATHER }; /* piece by piece beside attention, or 
 /* The default sharding of optimizer, gradients and weights. */
 enum zero_level { ZERO_NONE, ZERO_1, ZERO_2, ZERO_3 };
 
+/* Schedules that a framework has: 1F1B and GPipe, interleaved ones too, the zero-bubble schedules
+ * that keep 1F1B's memory and DualPipeV too, or all. */
+enum schedules { SCHEDULES_1F1B, SCHEDULES_INTERLEAVED, SCHEDULES_ZERO_BUBBLE, SCHEDULES_ALL };
+
 struct framework {
     const char *name; /* strings are owned by the table */
     const char *about, *source;
@@ -47,6 +51,7 @@ struct framework {
     double grad_store_bytes; /* and in memory: 4 for fp32 main gradients */
     double reduce_bytes;     /* FSDP: per gradient in the reduce-scatter */
     bool master_weights;     /* fp32 copy of 16-bit weights in the optimizer */
+    bool shard_copy; /* ZeRO: a rank's part of fp32 weights is copied too, not updated in place */
     bool tp_overlap, dp_overlap, p2p_overlap, ep_overlap;
     bool ep_dedup;       /* the dispatcher sends a token to a host and to a rank once (DeepEP,
                             HybridEP) */
@@ -93,6 +98,7 @@ struct framework {
     bool fsdp_alone;              /* FSDP not with pipeline, expert parallelism, or ZeRO-1 */
     enum zero_level most_zero;    /* the highest level it has; fsdp is ZERO_3 */
     enum zero_level zero_with_pp; /* .. beside a pipeline */
+    enum schedules schedules;     /* that it has; others are simulated, but not advised */
 };
 
 struct framework_table {

@@ -140,7 +140,7 @@ static struct block_flow *get_flow(struct full *full, const struct fluid_call *c
 static int make_block(struct full *full, const struct fluid_call *call, uint32_t base, bool message,
                       struct block *block, struct err *err)
 {
-    struct flow_lay lay = {call->n, call->stride, base};
+    struct flow_lay lay = {call->n, call->stride, base, 0};
     struct block_flow *f = get_flow(full, call, &lay, err);
     struct way way;
     if (!f) return -1;

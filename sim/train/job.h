@@ -131,6 +131,7 @@ struct job {
     bool pure_bf16;               /* no fp32 copy of the weights among the optimizer states */
     double opt_B;                 /* optimizer bytes per parameter beside weights and gradients */
     double opt_traffic;           /* memory traffic of the optimizer step over AdamW's */
+    bool shard_copy;   /* ZeRO: a rank's part of the weights is a copy also where they are fp32 */
     bool sharded_copy; /* FSDP holds sharded 16-bit weights beside the master (DeepSpeed) */
     enum recompute recompute;
     unsigned rc_modules; /* RCM_..., with RC_SELECTIVE */
@@ -170,6 +171,7 @@ struct job {
     unsigned offload;      /* OFFLOAD_... */
     double host_Bps;       /* between a GPU and its host's memory, each direction, alone */
     double host_shared;    /* GPUs that share it (one root); >= 1 */
+    double host_mem_B;     /* memory of a host; 0: not stated */
     double host_mem_Bps;   /* of the host's memory per GPU: the optimizer's step on the processor */
 };
 

@@ -112,8 +112,8 @@ char *limit_remedy(const struct plan *plan, const struct constants *c, const str
         return mem_printf("%s would fit: %.1f GiB reserved, step time x %.2f", remedies[i].text,
                           m.reserved / 1073741824., ratio);
     }
-    return mem_strdup("neither sharding nor recomputation makes it fit: it needs more GPUs, tensor "
-                      "or pipeline ranks");
+    return mem_strdup("none of zero1, fsdp, full recomputation, micro-batch 1 and ep 1, alone or "
+                      "together, makes it fit; --step event tries other degrees and offloading");
 }
 
 /* ---- the error band ---- */

@@ -223,9 +223,10 @@ static void hold_states(const struct job *job, const struct held *h, struct stag
 {
     bool fsdp = job->shard == SHARD_FULL || job->shard == SHARD_GRAD_OP;
     bool master = !job->pure_bf16;
-    double weight_B = 2 * wide(job);
-    if (wide(job) > 1 && master) weight_B = 0; /* fp32 weights are their own master */
-    if (fsdp && master && !job->sharded_copy) weight_B = 0;
+    double weight_B = 2 * wide(job), opt_B = job->opt_B;
+    bool copied = job->sharded_copy || (job->shard_copy && job->shard != SHARD_NONE && !fsdp);
+    if (wide(job) > 1 && master && !copied) opt_B -= 4; /* fp32 weights are their own master */
+    if (wide(job) < 2 && fsdp && master && !job->sharded_copy) weight_B = 0;
     double shared = h->shared + h->ends;
     if (job->lora_rank) {                       /* a frozen base, only adapters train */
         double base_B = job->qlora ? .5625 : 2; /* nf4: 4 bits and a 32-bit scale per 64 */
@@ -240,7 +241,7 @@ static void hold_states(const struct job *job, const struct held *h, struct stag
         double bytes, *to;
     } parts[] = {{SHARD_GRAD_OP, weight_B, &s->weights},
                  {SHARD_ZERO2, job->grad_store_B, &s->gradients},
-                 {SHARD_ZERO1, job->opt_B, &s->optimizer}};
+                 {SHARD_ZERO1, opt_B, &s->optimizer}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         *parts[i].to = parts[i].bytes * (shared / sharers(job, parts[i].level, false) +
                                          h->experts / sharers(job, parts[i].level, true));
@@ -326,12 +327,15 @@ double memory_deepspeed_estimate(double params, double largest, double gpus, uns
 static double gathered_B(const struct job *job, const struct held *h)
 {
     /* one rank gathers nothing, but casts its fp32 weights */
-    bool gathers = sharers(job, SHARD_ZERO1, false) > 1 || !(job->pure_bf16 || job->lora_rank);
-    double bytes = 0, ahead = 2 * h->layer * job->prefetch, all = 2 * (h->shared + h->experts);
-    double layers = fmax(2 * h->layer, fmin(2 * h->layer + ahead, all)); /* with that which runs */
+    bool casts = !(job->pure_bf16 || job->lora_rank || wide(job) > 1);
+    bool gathers = sharers(job, SHARD_ZERO1, false) > 1 || casts;
+    double each_B = 2 * wide(job), layer = each_B * h->layer,
+           all = each_B * (h->shared + h->experts);
+    double bytes = 0, ahead = layer * job->prefetch;
+    double layers = fmax(layer, fmin(layer + ahead, all)); /* with that which runs */
     if (job->shard == SHARD_FULL && gathers)
-        bytes = layers + job->reduce_B * h->layer + 4 * h->ends;
-    if (job->shard == SHARD_GRAD_OP) bytes = 2 * (h->shared + h->experts + h->ends) + 4 * h->layer;
+        bytes = layers + job->reduce_B * h->layer + 2 * each_B * h->ends;
+    if (job->shard == SHARD_GRAD_OP) bytes = all + each_B * h->ends + 4 * h->layer;
     return job->lora_rank && bytes > 0 ? 4 * h->layer : bytes;
 }
 
@@ -367,7 +371,7 @@ struct stage_memory memory_stage(const struct job *job, const struct constants *
 
 struct memory memory_predict(const struct job *job, const struct constants *c)
 {
-    struct memory m = {.capacity = job->dev.mem_B};
+    struct memory m = {.capacity = job->dev.mem_B, .host_capacity = job->host_mem_B};
     for (uint32_t i = 0; i < job->pp; i++) {
         struct stage_memory s = memory_stage(job, c, i);
         if (i > 0 && s.peak <= m.worst.peak) continue;
@@ -375,6 +379,7 @@ struct memory memory_predict(const struct job *job, const struct constants *c)
         m.stage = i;
     }
     m.allocated = m.worst.peak;
+    m.host = m.worst.host * job->gpus_per_node;
     /* Weights lie in the pool from the start, without gaps: it grows by what comes and goes. */
     double moves = m.allocated - m.worst.weights;
     m.reserved = m.worst.weights + moves * c->reserved_factor + c->reserved_GB * GB;
@@ -384,6 +389,6 @@ struct memory memory_predict(const struct job *job, const struct constants *c)
 
 enum verdict memory_verdict(const struct memory *memory)
 {
-    if (memory->reserved > memory->capacity) return VERDICT_NO;
+    if (memory->reserved > memory->capacity || memory_host_full(memory)) return VERDICT_NO;
     return memory->reserved > .9 * memory->capacity ? VERDICT_TIGHT : VERDICT_FITS;
 }

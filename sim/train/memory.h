@@ -39,13 +39,22 @@ struct memory {
     double allocated, reserved,
         smi; /* bytes: framework, its allocator's pool, as nvidia-smi shows */
     double capacity;
+    double host, host_capacity; /* of a host, for all its GPUs; capacity 0: not stated */
 };
 
-/* What nvidia-smi shows, bytes: never less than the pool, which is part of it. `smi` alone is a
- * formula of its own, fitted apart. */
+/* What nvidia-smi shows, bytes: never less than the pool and the context of CUDA beside it, half a
+ * GiB where kernels are loaded when first called. `smi` alone is a formula of its own, fitted
+ * apart. */
 static inline double memory_smi(const struct memory *memory)
 {
-    return memory->smi > memory->reserved ? memory->smi : memory->reserved;
+    double least = memory->reserved + .5 * 1073741824.;
+    return memory->smi > least ? memory->smi : least;
+}
+
+/* Whether what is offloaded is more than the hosts are said to have. */
+static inline bool memory_host_full(const struct memory *memory)
+{
+    return memory->host_capacity > 0 && memory->host > memory->host_capacity;
 }
 
 enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_NO };
@@ -53,7 +62,8 @@ enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_NO };
 struct stage_memory memory_stage(const struct job *job, const struct constants *c, uint32_t stage);
 struct memory memory_predict(const struct job *job, const struct constants *c);
 
-/* Does not fit: the allocator's pool exceeds the card. Tight: less than a tenth is left. */
+/* Does not fit: the allocator's pool exceeds the card, or what is offloaded the host. Tight: less
+ * than a tenth is left. */
 enum verdict memory_verdict(const struct memory *memory);
 
 /* Bytes per token and layer that a micro-batch leaves behind for backward. */

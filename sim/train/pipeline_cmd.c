@@ -88,14 +88,19 @@ static void inputs_release(struct inputs *in)
     free(in->uneven);
 }
 
-static int read_factor(const char *option, const char *text, double *factor, struct err *err)
+/* A factor in least..10^6. */
+static int read_factor(const char *option, const char *text, double least, double *factor,
+                       struct err *err)
 {
     if (units_read_double(option, text, factor, err)) return -1;
-    if (*factor >= 0 && *factor <= 1e6) return 0;
+    if (*factor >= least && *factor <= 1e6) return 0;
     return err_add(err, ERR_USAGE,
-                   "%s: a factor lies between 0 and 1000000, %s does not; nearest: %d", option,
-                   text, *factor < 0 ? 0 : 1000000);
+                   "%s: a factor lies between %g and 1000000, %s does not; nearest: %.7g", option,
+                   least, text, *factor < least ? least : 1e6);
 }
+
+/* A rank that takes no time is none. */
+static const double least_slow = .01;
 
 static void read_slow(const struct request *q, struct inputs *in, struct err *err)
 {
@@ -108,7 +113,7 @@ static void read_slow(const struct request *q, struct inputs *in, struct err *er
         } else {
             *equals = 0;
             if (units_read_uint("--slow", text, 0, q->stages - 1, &rank, err) == 0 &&
-                read_factor("--slow", equals + 1, &factor, err) == 0) {
+                read_factor("--slow", equals + 1, least_slow, &factor, err) == 0) {
                 in->rank_factor[rank] = factor;
                 in->alike &= factor == 1;
             }
@@ -140,7 +145,7 @@ static void read_inputs(const struct request *q, struct inputs *in, struct err *
     in->nuneven = q->uneven.count;
     in->uneven = q->uneven.count ? mem_calloc(q->uneven.count, sizeof *in->uneven) : NULL;
     for (size_t i = 0; i < q->uneven.count; i++) {
-        read_factor("--uneven", q->uneven.items[i], &in->uneven[i], err);
+        read_factor("--uneven", q->uneven.items[i], 0, &in->uneven[i], err);
         in->alike &= in->uneven[i] == 1;
     }
     if (q->compare && (q->trace || q->timeline))

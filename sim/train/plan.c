@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "net/fault.h"
+#include "net/network.h"
 #include "train/rows.h"
 
 int tables_read(struct tables *tables, enum engine engine, const char *constants, struct err *err)
@@ -86,6 +87,7 @@ static void fill_host(struct job *job, const struct topo *topo)
     job->host_shared = job->dev.grace ? in_part(topo, host->sockets)
                                       : fmax(1, root * host->pcie_GBps / host->uplink_GBps);
     double memory_Bps = fmax(host->memory_GBps * 1e9, job->dev.grace ? GRACE_MEMORY_BPS : 0);
+    job->host_mem_B = host->memory_GiB * 1073741824.;
     job->host_mem_Bps = memory_Bps / in_part(topo, host->sockets);
 }
 
@@ -194,8 +196,10 @@ static void fill_framework(struct job *job, const struct strategy *s)
     job->unfused_norm = f->cls == FW_EAGER;
     job->fp8_params = f->fp8_params && (job->precision == PREC_FP8 || job->precision == PREC_FP4);
     job->logit_B = f->logit_bytes;
-    job->pure_bf16 = !f->master_weights;
-    job->opt_B = f->master_weights ? 4 + s->optimizer->state_bytes : s->optimizer->bf16_bytes;
+    bool master = f->master_weights || job->precision == PREC_FP32 || job->precision == PREC_TF32;
+    job->pure_bf16 = !master;
+    job->shard_copy = f->shard_copy;
+    job->opt_B = master ? 4 + s->optimizer->state_bytes : s->optimizer->bf16_bytes;
     job->opt_traffic = s->optimizer->traffic_bytes / 30;
     if (f->vocab_multiple) {
         uint64_t v = model_padded_vocab(job->shape.vocab, f->vocab_multiple, s->tp);
@@ -303,6 +307,7 @@ int plan_make(struct plan *plan, const struct tables *tables, const struct plan_
     int bad =
         topo_read(&plan->topo, &tables->accels, cluster->topo, cluster->nodes, cluster->gpus, err);
     if (!bad && args->faults) bad = fault_parse_all(&plan->topo, args->faults, err);
+    if (!bad) bad = network_check_faults(&plan->topo, err);
     if (args->shape) {
         plan->model = *args->shape;
         *args->shape = (struct model){0};

@@ -348,7 +348,9 @@ static void global_batch(const struct check *c)
     const struct strategy *s = c->s;
     bool remainder = c->f->batch_remainder;
     uint64_t unit = remainder ? s->dp : times(s->micro_batch, s->dp);
+    uint64_t rest = times(times(s->tp, s->pp), s->cp);
     if (s->global_batch % unit == 0) return;
+    if (rest && s->gpus % rest) return; /* there is no such dp: world_size says it */
     char *near = nearest_multiples(s->global_batch, unit);
     if (remainder)
         refuse(c,
@@ -523,10 +525,22 @@ static bool two_ways(const struct strategy *s)
 
 /* What the schedule itself asks, in its own words. Of those of one way, interleaving and
  * micro_batches say it in terms of the framework. */
+/* It is simulated all the same. */
+static void foreign_schedule(const struct check *c)
+{
+    const struct strategy *s = c->s;
+    bool zero_bubble = s->schedule > SCHED_INTERLEAVED, two_p = s->schedule == SCHED_ZB_2P;
+    enum schedules needs = two_p ? SCHEDULES_ALL : SCHEDULES_ZERO_BUBBLE;
+    if (s->pp > 1 && zero_bubble && c->f->schedules < needs)
+        warn(c, "framework %s has no schedule %s: it is simulated as if it had", c->f->name,
+             schedule_name(s->schedule));
+}
+
 static void two_way_schedule(const struct check *c)
 {
     const struct strategy *s = c->s;
     uint64_t most = UINT32_MAX;
+    foreign_schedule(c);
     if (!two_ways(s)) return;
     struct pipeline_shape shape = {
         .id = (enum pipeline_id)s->schedule,
@@ -672,6 +686,9 @@ static void expert_load(const struct check *c)
              s->moe_capacity, 100 * (1 - s->moe_capacity));
 }
 
+/* Bytes below which a bucket was meant in another unit. */
+static const double least_bucket = 4096;
+
 /* Options that change nothing in this job. */
 static void no_effect(const struct check *c)
 {
@@ -691,6 +708,8 @@ static void no_effect(const struct check *c)
          "no gradients are reduced beside a backward pass"},
         {s->asked & ASKED_SCHEDULE, s->pp == 1 && s->schedule != SCHED_1F1B, "schedule",
          "there is no pipeline, pp is 1"},
+        {s->recompute == RC_SELECTIVE && (s->rc_modules & RCM_MLA_UP), !c->m->mla,
+         "recompute mla_up", "the model has no latent attention"},
         {s->moe_imbalance > 1, c->m->experts == 0, "moe-imbalance", experts},
         {s->moe_capacity > 0, c->m->experts == 0, "moe-capacity", experts},
     };
@@ -698,6 +717,9 @@ static void no_effect(const struct check *c)
         if (options[i].asked && options[i].idle)
             warn(c, "%s has no effect: %s", options[i].what, options[i].why);
     }
+    if ((s->asked & ASKED_BUCKET) && f->bucket_bytes > 0 && f->bucket_bytes < least_bucket)
+        warn(c, "a bucket-size of %g bytes: each tensor is a bucket of its own; as MiB: %gM",
+             f->bucket_bytes, f->bucket_bytes);
 }
 
 static void packed_documents(const struct check *c)
@@ -852,7 +874,8 @@ static const struct {
       "Megatron-LM arguments.py"},
      interleaving},
     {{"schedule",
-      "dualpipe: pp even, micro-batches even and at least 2 pp; dualpipev: at least 2 pp",
+      "dualpipe: pp even, micro-batches even and at least 2 pp; dualpipev: at least 2 pp; one that "
+      "the framework lacks (warning)",
       "DeepSeek-V3 technical report 2024"},
      two_way_schedule},
     {{"micro-batches",

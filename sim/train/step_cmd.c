@@ -375,7 +375,8 @@ static void run(struct request *q, const struct opts *opts, struct err *err)
         return;
     }
     if (read_flops(q, err)) return;
-    if (q->measured_s < 0 || q->measured_tps < 0 || (q->measured_s > 0 && q->measured_tps > 0)) {
+    bool time = opts_is_set(opts, "measured-time"), rate = opts_is_set(opts, "measured-rate");
+    if ((time && !(q->measured_s > 0)) || (rate && !(q->measured_tps > 0)) || (time && rate)) {
         err_add(err, ERR_USAGE,
                 "--measured-time %g s, --measured-rate %g: give one of the two, above 0",
                 q->measured_s, q->measured_tps);

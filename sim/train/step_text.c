@@ -73,6 +73,17 @@ static void print_untimed(struct out *out, const struct job *job)
     }
 }
 
+/* What lies in the host's memory, which its file may state. */
+static void print_host(struct out *out, const struct memory *m)
+{
+    char *of = m->host_capacity > 0 ? mem_printf("of %.0f GiB", m->host_capacity / GIB)
+                                    : mem_strdup("which its file does not state (memory_GiB)");
+    out_note(out, "in the host's memory: %.1f GiB of each rank, %.0f GiB of a host in all, %s",
+             m->worst.host / GIB, m->host / GIB, of);
+    out_meta(out, "host_memory_GiB", out_double(m->host / GIB));
+    free(of);
+}
+
 static void print_memory(struct out *out, const struct answer *a)
 {
     const struct memory *m = &a->memory;
@@ -80,11 +91,11 @@ static void print_memory(struct out *out, const struct answer *a)
     char *remedy = a->event ? NULL : limit_remedy(a->plan, a->closed, &a->closed_step);
     double left = (m->capacity - m->reserved) / GIB;
     out_note(out,
-             "memory: %s, %.1f GiB %s: %.1f GiB allocated, %.1f reserved, %.1f in nvidia-smi, "
+             "memory: %s%s, %.1f GiB %s: %.1f GiB allocated, %.1f reserved, %.1f in nvidia-smi, "
              "of %.1f GiB (stage %u)",
-             verdict_name(memory_verdict(m)), left < 0 ? -left : left,
-             left < 0 ? "too much" : "to spare", m->allocated / GIB, m->reserved / GIB,
-             memory_smi(m) / GIB, m->capacity / GIB, m->stage);
+             verdict_name(memory_verdict(m)), memory_host_full(m) ? " in the host's memory" : "",
+             left < 0 ? -left : left, left < 0 ? "too much" : "to spare", m->allocated / GIB,
+             m->reserved / GIB, memory_smi(m) / GIB, m->capacity / GIB, m->stage);
     out_note(out,
              "memory of stage %u, GiB: weights %.2f, gradients %.2f, optimizer %.2f, "
              "activations %.2f (%.3g micro-batches), recomputed layer %.2f, logits %.2f, "
@@ -92,9 +103,7 @@ static void print_memory(struct out *out, const struct answer *a)
              m->stage, w->weights / GIB, w->gradients / GIB, w->optimizer / GIB,
              w->activations / GIB, w->in_flight, w->live / GIB, w->logits / GIB, w->gathered / GIB);
     if (remedy) out_note(out, "to fit: %s", remedy);
-    if (w->host > 0)
-        out_note(out, "in the host's memory: %.1f GiB of each rank, %.0f GiB of a host in all",
-                 w->host / GIB, w->host * a->plan->job.gpus_per_node / GIB);
+    if (w->host > 0) print_host(out, m);
     if (w->moment[MOMENT_SAVE] > m->capacity && w->moment[MOMENT_SAVE] > w->moment[MOMENT_INIT]) {
         out_note(
             out,
@@ -164,6 +173,46 @@ static void print_flops(struct out *out, const struct answer *a)
     free(text);
 }
 
+/* What a longer step would say of its causes, each alone: the share of its rate that a part that
+ * takes `part_s` of the step would have. */
+static double share_left(double part_s, double more_s)
+{
+    return part_s / (part_s + more_s);
+}
+
+/* What a measured step of t seconds says, which reaches `mfu` percent; NULL: nothing. Freed by the
+ * caller. */
+static char *measured_verdict(const struct answer *a, double t, double mfu)
+{
+    const struct step *s = &a->step;
+    double band = a->band.n > 0 ? a->band.p90 : 15, more_s = t - s->time_s, net = 0, compute = 0;
+    for (int i = 0; i < NPARTS; i++) {
+        bool slows = i <= PART_RECOMPUTE || i == PART_OPTIMIZER || i == PART_BUBBLE;
+        if (slows) compute += s->part_s[i]; /* stages wait for slower ones as much longer */
+        if (i >= PART_TP && i <= PART_PP) net += s->part_s[i];
+    }
+    if (mfu > 100)
+        return mem_strdup("measured: above the peak of the accelerators, which no run is: is it "
+                          "the time of one step, and are unit, model, batch and GPUs those of the "
+                          "run?");
+    if (fabs(s->time_s / t - 1) * 100 <= band)
+        return mem_printf("measured: as predicted, within the error band of %.1f %%", band);
+    if (more_s < 0)
+        return mem_printf("measured: quicker than the error band of %.1f %% allows: is the job the "
+                          "same (recomputation, attention, precision, framework)?",
+                          band);
+    char *links = net > 0 ? mem_printf(", or what is exposed of the network at %.2g of its rate",
+                                       share_left(net, more_s))
+                          : mem_strdup("");
+    char *text =
+        mem_printf("measured: slower than the error band of %.1f %% allows. One cause alone "
+                   "would be: accelerators at %.2g of their speed (try --fault gpu*=%.2g)%s, "
+                   "or %.3g s a step outside of it (data, checkpoints, logging)",
+                   band, share_left(compute, more_s), share_left(compute, more_s), links, more_s);
+    free(links);
+    return text;
+}
+
 /* What the user's own run reached, by the same convention. */
 static void print_measured(struct out *out, const struct answer *a)
 {
@@ -178,8 +227,13 @@ static void print_measured(struct out *out, const struct answer *a)
     double mfu = 100 * rate / plan_peak(a->plan, &unit);
     out_note(out,
              "measured: step %.6g s, %.0f tokens/s per GPU, %.1f TFLOP/s per GPU, %.2f %% of the "
-             "%s peak; the prediction is %+.1f %% of that time",
-             t, tokens / t / gpus, rate / 1e12, mfu, unit, 100 * (a->step.time_s / t - 1));
+             "%s peak; the prediction is %.1f %% %s that time",
+             t, tokens / t / gpus, rate / 1e12, mfu, unit, 100 * fabs(a->step.time_s / t - 1),
+             a->step.time_s < t ? "below" : "above");
+    char *verdict =
+        measured_verdict(a, t, 100 * step_flops(job, 0) / t / gpus / plan_peak(a->plan, &unit));
+    if (verdict) out_note(out, "%s", verdict);
+    free(verdict);
     put(out, "measured_step_s", t);
     put(out, "measured_tokens_per_s_per_gpu", tokens / t / gpus);
     put(out, "measured_TFLOPps_per_gpu", rate / 1e12);

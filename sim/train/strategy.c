@@ -250,7 +250,11 @@ static int read_parts(struct strategy *s, const char *text, struct err *err)
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (strlen(parts[i].name) == length && strncmp(parts[i].name, text, length) == 0)
                 module = parts[i].module;
+        bool twice = s->rc_modules & module;
         s->rc_modules |= module;
+        if (twice)
+            result =
+                err_add(err, ERR_USAGE, "--recompute: %.*s stands there twice", (int)length, text);
         if (module) continue;
         char *word = mem_printf("%.*s", (int)length, text);
         result = opts_unknown(err, "value for --recompute", word, recomputes);
