@@ -322,16 +322,16 @@ static int check_offload(const struct config *c, const struct plan_args *args, s
 {
     struct model model = {0};
     if (!c->offload_layers) return 0;
-    if (!args->shape && model_read(&model, args->model, err)) return -1;
-    uint64_t layers = args->shape ? args->shape->layers : model.layers;
+    if (!c->has_shape && model_read(&model, args->model, err)) return -1;
+    uint64_t layers = c->has_shape ? c->shape.layers : model.layers;
     model_release(&model);
     if (c->offload_layers + 1 >= layers) return 0;
     return err_add(err, ERR_USAGE,
-                   "%s: is %" PRIu64 ", but what is modelled is that activations of all %" PRIu64
-                   " layers go to the host, or none; give %" PRIu64
+                   "%s: is %" PRIu64 ", but what is modelled is that activations of all layers go "
+                   "to the host or none; give %" PRIu64 " of the %" PRIu64
                    " (those of the last layer stay)",
-                   config_where(&c->items, "cpu-offloading-num-layers"), c->offload_layers, layers,
-                   layers - 1);
+                   config_where(&c->items, "cpu-offloading-num-layers"), c->offload_layers,
+                   layers - 1, layers);
 }
 
 static int apply_model(struct config *c, struct plan_args *args, const struct opts *opts,
@@ -452,8 +452,8 @@ int config_apply(struct config *c, struct plan_args *args, const struct opts *op
     result |= merge_options(c, &args->strategy, opts, err);
     merge_features(c, &args->strategy);
     settle(c, &args->strategy);
-    result |= apply_model(c, args, opts, err);
     if (!result) result = check_offload(c, args, err);
+    if (!result) result = apply_model(c, args, opts, err);
     if (!result) result = derive_recompute(c, args, err);
     return result ? -1 : apply_cluster(c, args, tables, err);
 }

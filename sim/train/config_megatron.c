@@ -545,6 +545,11 @@ static int set_moe_claim(struct config *c, const struct megatron *a, struct err 
     if (sscanf(text, "([0]*%llu+[1]*%llu", &dense, &moe) == 2) sum.layers = dense + moe;
     for (const char *s = text; *text == '[' && *s; s++)
         sum.layers += *s == '0' || *s == '1';
+    if (!sum.layers && strcmp(text, "1") != 0)
+        return err_add(err, ERR_USAGE,
+                       "%s: \"%.60s\" is not modelled; known: 1, and dense layers in front, as in "
+                       "([0]*3+[1]*29)",
+                       config_where(&c->items, "moe-layer-freq"), text);
     if (set_moe_layers(c, &sum, text, err)) return -1;
     config_claim(c, "moe-layer-freq", offsetof(struct model, dense_layers), false,
                  sum.dense_layers);
@@ -625,7 +630,7 @@ static void say_unless(FILE *to, const char *option, uint64_t value, uint64_t us
     if (value != usual) say(to, option, value);
 }
 
-static void write_shape(FILE *to, const struct model *m)
+static void write_shape(FILE *to, const struct model *m, uint64_t seq)
 {
     say(to, "num-layers", m->layers);
     say(to, "hidden-size", m->hidden);
@@ -639,7 +644,8 @@ static void write_shape(FILE *to, const struct model *m)
         say(to, "kv-channels", m->head_dim);
     }
     say(to, "vocab-size", m->vocab);
-    say_unless(to, "max-position-embeddings", m->positions ? m->positions : m->max_positions, 0);
+    uint64_t rows = m->max_positions && m->max_positions < seq ? seq : m->max_positions;
+    say_unless(to, "max-position-embeddings", m->positions ? m->positions : rows, 0);
     say_word(to, !m->positions, "position-embedding-type rope");
     say_word(to, m->gated, "swiglu");
     say_word(to, !m->tied, "untie-embeddings-and-output-weights");
@@ -798,7 +804,7 @@ static void write(FILE *to, const struct plan *plan)
     const struct strategy *s = &plan->strategy;
     fprintf(to, "torchrun --nnodes %zu --nproc-per-node %zu pretrain_gpt.py",
             (size_t)plan->topo.hosts, (size_t)plan->topo.per_host);
-    write_shape(to, &plan->model);
+    write_shape(to, &plan->model, s->seq);
     write_degrees(to, s, plan->model.experts > 0);
     write_recompute(to, s);
     write_precision(to, s);
