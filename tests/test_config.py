@@ -393,10 +393,10 @@ class SameAnswer(Case):
     def test_torchtitan_batch(self):
         """Without a word a rank's batch is 8, and the global one that of all ranks."""
         line = "--model.name llama3 --model.flavor 8B --training.seq_len 2048 --training.global_batch_size -1"
-        for more, same in (("", "--micro-batch 8 --accumulation 1"), (" --parallelism.pipeline_parallel_degree 2", "--micro-batch 1 --accumulation 8")):
-            mine = json.loads(self.json("--topo", "dgx2x8", "--torchtitan", line + more))["meta"]["strategy"]
-            self.assertEqual(mine["global_batch"], 128 if not more else 64, same)
-            self.assertEqual(mine["micro_batch"], 1 if more else 8)
+        for more, batch in (("", "micro-batch 8, global batch 128"),
+                            (" --parallelism.pipeline_parallel_degree 2", "micro-batch 1, global batch 64 sequences, 8 micro-batches")):
+            self.assertIn(batch, self.run_it("--topo", "dgx2x8", "--torchtitan", line + more).stdout)
+        self.assertIn("micro-batch 2, global batch 32", self.run_it("--topo", "dgx2x8", "--torchtitan", line, "--micro-batch", "2").stdout)
 
     def test_what_is_switched_off_is_not_read(self):
         """accelerate's FSDP settings without FSDP, DeepSpeed's checkpoints without recomputation."""

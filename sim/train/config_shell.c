@@ -32,7 +32,7 @@ struct shell {
     size_t expanded; /* bytes that variables gave, so that no text can grow without bound */
     struct config_items *items;
     bool open;    /* the last item may still take words as its value */
-    bool started; /* an option or a script was seen */
+    bool started; /* an option or a script was seen in this command */
     struct err *err;
     int result;
 };
@@ -380,7 +380,7 @@ static bool take_sign(struct shell *sh)
     size_t digits = strspn(sh->text, "0123456789"), n = digits + strspn(sh->text + digits, ";|&<>");
     if (n == digits || (digits && !strchr("<>", sh->text[digits]))) n = *sh->text == ')';
     if (!n) return false;
-    sh->open = false;
+    sh->open = sh->started = false;
     sh->text += n;
     return true;
 }
