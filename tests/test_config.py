@@ -376,6 +376,7 @@ class SameAnswer(Case):
                      "torchrun pretrain_gpt.py ${A} \\\n \"${B[@]}\" 2>&1 | tee $LOG",
                      "N=4; A=(--tensor-model-parallel-size $N --bf16)\nALL=\"${A[*]} --seq-length 2048\"\n"
                      "eval \"torchrun pretrain_gpt.py $ALL --micro-batch-size 1\"",
+                     "A='--tensor-model-parallel-size 4 A=1 --seq-length 2048 --bf16 --micro-batch-size 1'",
                      "A=(--tensor-model-parallel-size 4 --bf16)\nB='--seq-length 2048 --micro-batch-size 1'"):
             self.assertEqual(self.json("--topo", "dgx2x8", "--megatron-args", line),
                              self.json("--topo", "dgx2x8", "--megatron-args", plain), line)

@@ -404,18 +404,25 @@ static void read_text(struct shell *sh, unsigned depth)
     }
 }
 
-/* Variables with options that were not used: they are the options where the text has no others. */
+/* Variables with options that were not used: they are the options where the text has no others.
+ * These are gathered first, as a word of one may assign another. */
 static void take_idle(struct shell *sh)
 {
     bool alone = sh->items->count == 0;
+    struct words words = {0};
     for (size_t i = 0; i < sh->nvariables; i++) {
         struct variable *v = &sh->variables[i];
         if (!idle_options(v)) continue;
         if (!alone) refuse_idle(sh, v);
         for (size_t k = 0; alone && k < v->words.count; k++)
-            take_word(sh, v->words.items[k], 0);
-        sh->open = false;
+            words_add(&words, mem_strdup(v->words.items[k]));
+        v->used = true;
     }
+    for (size_t i = 0; i < words.count; i++)
+        take_word(sh, words.items[i], 0);
+    words_release(&words);
+    for (size_t i = 0; alone && i < sh->nvariables; i++)
+        if (idle_options(&sh->variables[i])) refuse_idle(sh, &sh->variables[i]);
 }
 
 int config_scan_line(struct config_items *items, const char *name, const char *text,
