@@ -363,9 +363,56 @@ class SameAnswer(Case):
                      "TP=${2:-4}\n--micro-batch-size ${M:-\"2\"} '--seq-length 2048' --bf16 \"--tensor-model-parallel-size $TP\""):
             self.assertEqual(self.json("--topo", "dgx2x8", "--megatron-args", line),
                              self.json("--topo", "dgx2x8", "--megatron-args", plain), line)
-        self.refused(["--megatron-args", "TP=$X --tensor-model-parallel-size $TP"], '"$TP" is not a number')
+        self.refused(["--megatron-args", "TP=$X --tensor-model-parallel-size $TP"],
+                     "--tensor-model-parallel-size: $X is not set in the text")
         self.refused(["--megatron-args", "--tensor-model-parallel-size '$TP' --seq-length $(( 2 * 4 ))"],
-                     '"$TP" is not a number', "--seq-length", sentences=2)
+                     "size: $TP is not set", "--seq-length: $(( 2 * 4 )) is not set", sentences=2)
+
+    def test_variables_of_a_pasted_text(self):
+        """What a text assigns is where it is used; nothing that holds options vanishes."""
+        plain = "--tensor-model-parallel-size 4 --seq-length 2048 --bf16 --micro-batch-size 1"
+        for line in ("OPTS=\"--tensor-model-parallel-size 4\"; torchrun pretrain_gpt.py $OPTS --seq-length 2048 --bf16 --micro-batch-size 1",
+                     "A=\"\n  --tensor-model-parallel-size 4 \\\n  --seq-length 2048\n\"\nB=(--bf16) # and\nB+=(--micro-batch-size 1)\n"
+                     "torchrun pretrain_gpt.py ${A} \\\n \"${B[@]}\" 2>&1 | tee $LOG",
+                     "N=4; A=(--tensor-model-parallel-size $N --bf16)\nALL=\"${A[*]} --seq-length 2048\"\n"
+                     "eval \"torchrun pretrain_gpt.py $ALL --micro-batch-size 1\"",
+                     "A='--tensor-model-parallel-size 4 A=1 --seq-length 2048 --bf16 --micro-batch-size 1'",
+                     "A=(--tensor-model-parallel-size 4 --bf16)\nB='--seq-length 2048 --micro-batch-size 1'"):
+            self.assertEqual(self.json("--topo", "dgx2x8", "--megatron-args", line),
+                             self.json("--topo", "dgx2x8", "--megatron-args", plain), line)
+        for line, part in (("torchrun pretrain_gpt.py ${MODEL_ARGS[@]} --bf16", "${MODEL_ARGS[@]} is not set in the text"),
+                           ("torchrun $DIST_ARGS pretrain_gpt.py --bf16", "$DIST_ARGS is not set in the text"),
+                           ("torchrun pretrain_gpt.py --bf16 $MORE", "--bf16: $MORE is not set in the text"),
+                           ("torchrun pretrain_gpt.py --lr 1 $MORE --bf16", "$MORE is not set in the text"),
+                           ("A='--seq-length 2048' torchrun pretrain_gpt.py --bf16", "A holds options that nothing behind it takes up"),
+                           ("A=(--bf16); A=(--fp16); torchrun x.py $A", "A holds options that nothing"),
+                           ("A=" + "x" * 1000 + ";" + "A=$A$A;" * 12 + " --bf16", "more than 1048576 bytes")):
+            self.refused(["--megatron-args", line], part)
+        done = self.run_it("--topo", "dgx2x8", "--megatron-args", "--bf16 --seq-length 2048 --micro-batch-size 1 --save $DIR")
+        self.assertIn("not read: save $DIR\n", done.stdout)
+
+    def test_torchtitan_batch(self):
+        """Without a word a rank's batch is 8, and the global one that of all ranks."""
+        line = "--model.name llama3 --model.flavor 8B --training.seq_len 2048 --training.global_batch_size -1"
+        for more, batch in (("", "micro-batch 8, global batch 128"),
+                            (" --parallelism.pipeline_parallel_degree 2", "micro-batch 1, global batch 64 sequences, 8 micro-batches")):
+            self.assertIn(batch, self.run_it("--topo", "dgx2x8", "--torchtitan", line + more).stdout)
+        self.assertIn("micro-batch 2, global batch 32", self.run_it("--topo", "dgx2x8", "--torchtitan", line, "--micro-batch", "2").stdout)
+
+    def test_what_is_switched_off_is_not_read(self):
+        """accelerate's FSDP settings without FSDP, DeepSpeed's checkpoints without recomputation."""
+        left = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nfsdp_config:\n  fsdp_offload_params: true\n  fsdp_activation_checkpointing: true\n"
+        done = self.run_it("--topo", "dgx2x8", "--accelerate", self.file("left.yaml", left), "--seq", "2048")
+        self.assertIn("not read: fsdp_config.fsdp_offload_params, fsdp_config.fsdp_activation_checkpointing\n", done.stdout)
+        self.assertNotIn("host's memory", done.stdout)
+        host = self.file("host.json", DEEPSPEED.replace('"bf16"', '"activation_checkpointing": {"cpu_checkpointing": true}, "bf16"'))
+        words = ["--topo", "dgx2x8", "--deepspeed", host, "--seq", "2048"]
+        done = self.run_it(*words)
+        self.assertIn("is not modelled, not read: activation_checkpointing.cpu_checkpointing\n", done.stdout)
+        self.assertNotIn("host's memory", done.stdout)
+        same = (DEEPSPEED_SAME + " --seq 2048 --recompute full --offload activations").split()
+        self.assertEqual(without_advice(self.json(*words, "--recompute", "full"))["rows"],
+                         without_advice(self.json("--topo", "dgx2x8", *same))["rows"])
 
     def test_what_is_not_read_is_said(self):
         text = self.run_it("--topo", "dgx2x8", "--megatron-args",
@@ -386,6 +433,33 @@ class Refused(Case):
                      "--megatron-args and --deepspeed are two configurations")
         toml = self.file("tt.toml", TORCHTITAN)
         self.refused(["--torchtitan", toml, "--model", "llama2-7b"], "is for llama3-8b, --model llama2-7b")
+
+    def test_figures_beside_a_model(self):
+        """Each dimension must be the model's, also without those that make a whole shape."""
+        model = ["--model", "mixtral-8x7b", "--megatron-args"]
+        usual = "--bf16 --micro-batch-size 1 --seq-length 4096 "
+        for word, part in (("--num-experts 16", "--num-experts 16: model mixtral-8x7b has 8"),
+                           ("--moe-ffn-hidden-size 999", "has 14336"), ("--ffn-hidden-size 999", "has 14336"),
+                           ("--vocab-size 7", "has 32000"), ("--kv-channels 64", "has 128"), ("--num-layers 24", "has 32"),
+                           ("--group-query-attention --num-query-groups 4", "has 8"),
+                           ("--multi-latent-attention", "is otherwise"), ("--normalization LayerNorm", "is otherwise"),
+                           ("--moe-shared-expert-intermediate-size 2048", "has 0"), ("--moe-router-topk 4", "has 2"),
+                           ("--moe-layer-freq 2", "is not modelled"), ("--moe-layer-freq '([0]*1+[1]*31)'", "has 0"),
+                           ("--max-position-embeddings 12", "contradicts --seq-length"),
+                           ("--cpu-offloading-num-layers 8", "give 31 of the 32")):
+            self.refused([*model, usual + word], part)
+        self.refused(["--megatron-args", usual + "--num-layers 32"], "go together; they are 32, 0 and 0")
+        self.run_it("--topo", "dgx2x8", *model, usual + "--num-experts 8 --moe-router-topk 2 --ffn-hidden-size 14336 --num-layers 32 "
+                    "--swiglu --normalization RMSNorm --disable-bias-linear --moe-layer-freq 1 --cpu-offloading-num-layers 31")
+
+    def test_misspelt(self):
+        """A letter wrong is a fault with the word that was meant; a word by its old name too."""
+        self.refused(["--megatron-args", "--bf16 --tensor-model-paralel-size 4"], "nearest is tensor-model-parallel-size")
+        self.refused(["--megatron-args", "--bf16 --model-parallel-size 4"], "is called --tensor-model-parallel-size now")
+        self.refused(["--deepspeed", self.file("m.json", DEEPSPEED.replace("zero_optim", "zero_optem", 1).replace('    "overlap_comm": true,\n', "")
+                                               .replace('    "offload_optimizer": {"device": "none"}', '    "x": 1').replace("2,\n    \"x", "2, \"x"))],
+                     "zero_optemization.stage: is not known; nearest is zero_optimization.stage")
+        self.refused(["--deepspeed", self.file("t.json", '{"zero_optimization": true}')], "an object stands there")
 
     def test_agreeing_options_are_fine(self):
         self.run_it("--topo", "dgx2x8", "--megatron-args", MEGATRON, "--strategy", "tp2pp2", "--seq", "4K")
@@ -604,8 +678,11 @@ class RoundTrip(Case):
                      "--strategy zero1 --bucket-size 40000000 --offload optimizer",
                      "--strategy zero1 --feature gather-overlap=off --offload optimizer,activations",
                      "--strategy cp4 --cp-comm gather", "--strategy cp4 --cp-comm ulysses",
-                     "--strategy ep4 --moe-capacity 1.5 --model mixtral-8x7b"):
+                     "--strategy ep4 --moe-capacity 1.5 --model mixtral-8x7b", "--strategy pp4 --layers 6,9,9,8",
+                     "--strategy tp2 --seq 16384"):
             words = ["--topo", "dgx2x8", *usual, *more.split()]
+            if "--seq" in more:
+                words = [word for i, word in enumerate(words) if i < 4 or i > 5]
             line = self.run_it(*words, "--emit", "megatron")
             self.assertEqual(line.stderr, "")
             where = ["--topo", "dgx-b200x2" if "b200" in more else "dgx2x8"]
@@ -618,6 +695,8 @@ class RoundTrip(Case):
                      sentences=4)
         self.refused(["--emit", "megatron", "--strategy", "tp2", "--schedule", "gpipe", "--lora", "8"],
                      "LoRA rank 8", "schedule", sentences=2)
+        self.refused(["--emit", "megatron", "--strategy", "pp4", "--schedule", "dualpipev"],
+                     "cannot say schedule dualpipev, it would be read as 1f1b")
         self.refused(["--emit", "fsdp", "--json", "-"], "--emit fsdp writes no prediction")
         self.refused(["--emit", "megatron", "--model", "gemma2-2b"], "--emit megatron: ")
         self.refused(["--emit", "torchtitan", "--model", "mistral-7b-v0.1"], "cannot say model mistral-7b-v0.1")

@@ -31,6 +31,12 @@ void config_feature(struct config *c, const char *name, const char *value)
     list->items[list->count++] = text;
 }
 
+void config_claim(struct config *c, const char *key, size_t offset, bool flag, uint64_t value)
+{
+    MEM_GROW(c->claims, c->nclaims, c->claims_cap);
+    c->claims[c->nclaims++] = (struct config_claim){key, offset, flag, value};
+}
+
 const char *config_either(const struct config *c, const char *key, const char *other)
 {
     return !config_find(&c->items, key) && config_find(&c->items, other) ? other : key;
@@ -70,6 +76,7 @@ int config_parse(struct config *c, const struct config_format *format, const cha
 {
     c->format = format;
     if (c->format->scan(&c->items, name, text, err)) return -1;
+    if (config_check_names(&c->items, format->words, format->unmodelled, err)) return -1;
     void *said = mem_calloc(1, c->format->bytes);
     int result = config_fill(&c->items, c->format->words, said, err);
     if (!result) result = c->format->translate(c, said, err);
@@ -111,6 +118,7 @@ void config_release(struct config *c)
     for (size_t i = 0; i < c->nowned; i++)
         free(c->owned[i]);
     free(c->owned);
+    free(c->claims);
     free(c->args.features.items);
     model_release(&c->shape);
     *c = (struct config){0};
@@ -286,6 +294,48 @@ static bool is_preset(const char *name)
     return found;
 }
 
+/* Figures that stand by themselves must be those of the model. */
+static int check_claims(const struct config *c, const char *name, struct err *err)
+{
+    struct model model = {0};
+    int result = 0;
+    if (!c->nclaims) return 0;
+    if (model_read(&model, name, err)) return -1;
+    for (size_t i = 0; i < c->nclaims; i++) {
+        const struct config_claim *claim = &c->claims[i];
+        const void *at = (const char *)&model + claim->offset;
+        uint64_t is = claim->flag ? *(const bool *)at : *(const uint64_t *)at;
+        const struct config_item *item = config_find(&c->items, claim->key);
+        const char *value = item && item->value ? item->value : "";
+        char has[UNITS_TEXT];
+        snprintf(has, sizeof has, "has %" PRIu64, is);
+        if (is != claim->value)
+            result =
+                err_add(err, ERR_USAGE, "%s%s%.60s: model %s %s; these are two models, give one",
+                        config_where(&c->items, claim->key), *value ? " " : "", value, name,
+                        claim->flag ? "is otherwise" : has);
+    }
+    model_release(&model);
+    return result;
+}
+
+/* Megatron keeps the activations of the last layer, whose backward pass comes first. */
+static int check_offload(const struct config *c, const struct plan_args *args, struct err *err)
+{
+    struct model model = {0};
+    if (!c->offload_layers) return 0;
+    if (!c->has_shape && model_read(&model, args->model, err)) return -1;
+    uint64_t layers = c->has_shape ? c->shape.layers : model.layers;
+    model_release(&model);
+    if (c->offload_layers + 1 >= layers) return 0;
+    return err_add(err, ERR_USAGE,
+                   "%s: is %" PRIu64 ", but what is modelled is that activations of all layers go "
+                   "to the host or none; give %" PRIu64 " of the %" PRIu64
+                   " (those of the last layer stay)",
+                   config_where(&c->items, "cpu-offloading-num-layers"), c->offload_layers,
+                   layers - 1, layers);
+}
+
 static int apply_model(struct config *c, struct plan_args *args, const struct opts *opts,
                        struct err *err)
 {
@@ -295,7 +345,8 @@ static int apply_model(struct config *c, struct plan_args *args, const struct op
         return err_add(err, ERR_USAGE,
                        "--%s is for %s, --model %s is given beside it; give one of the two",
                        c->format->option, c->model, args->model);
-    if (!c->has_shape) return 0;
+    if (c->lacks && !given) return err_add(err, ERR_USAGE, "%s", c->lacks);
+    if (!c->has_shape) return check_claims(c, args->model, err);
     if (given) return check_model(c, args->model, err);
     if (!c->shape.vocab)
         return err_add(err, ERR_USAGE,
@@ -381,6 +432,19 @@ static int derive_recompute(struct config *c, struct plan_args *args, struct err
     return 0;
 }
 
+/* What depends on the options beside it. */
+static void settle(struct config *c, struct strategy_args *s)
+{
+    bool full = s->recompute && strcmp(s->recompute, "full") == 0;
+    if (c->host_checkpoints && full)
+        s->offload =
+            s->offload ? config_own(c, mem_printf("%s,activations", s->offload)) : "activations";
+    struct config_item *host = config_find(&c->items, "activation_checkpointing.cpu_checkpointing");
+    if (c->host_checkpoints && !full && host) host->read = false;
+    if (!s->micro_batch) s->micro_batch = c->usual_micro;
+    if (!s->global_batch && !s->accumulation) s->accumulation = c->usual_accumulation;
+}
+
 int config_apply(struct config *c, struct plan_args *args, const struct opts *opts,
                  const struct tables *tables, struct err *err)
 {
@@ -389,7 +453,9 @@ int config_apply(struct config *c, struct plan_args *args, const struct opts *op
     int result = check_word(c, &args->strategy, err);
     result |= merge_options(c, &args->strategy, opts, err);
     merge_features(c, &args->strategy);
-    result |= apply_model(c, args, opts, err);
+    settle(c, &args->strategy);
+    if (!result) result = check_offload(c, args, err);
+    if (!result) result = apply_model(c, args, opts, err);
     if (!result) result = derive_recompute(c, args, err);
     return result ? -1 : apply_cluster(c, args, tables, err);
 }
@@ -662,6 +728,7 @@ static int check_back(struct config *c, const struct plan *plan, const struct ta
     if (c->format->names_model && (!c->model || strcmp(c->model, plan->model.name) != 0))
         return cannot(c->format, "model", plan->model.name, c->model ? c->model : "none", err);
     say_beside(c, want, line);
+    settle(c, &c->args);
     c->args.framework = c->format->framework;
     if (strategy_make(&got, &c->args, &plan->topo, &plan->model, &tables->frameworks, err))
         return -1;

@@ -13,6 +13,14 @@
 
 struct config_format;
 
+/* A figure of the model that stands in a configuration by itself. */
+struct config_claim {
+    const char *key; /* of its item */
+    size_t offset;   /* in struct model */
+    bool flag;       /* a bool there, else uint64_t */
+    uint64_t value;
+};
+
 /* What a configuration says. Zeroed: none. */
 struct config {
     const struct config_format *format; /* NULL: none was given */
@@ -22,8 +30,14 @@ struct config {
     bool has_shape;
     const char *model;              /* name of a preset; NULL: not named */
     uint64_t hosts, per_host, gpus; /* as stated; 0: not */
-    uint64_t recompute_every; /* every n-th layer is recomputed; 0: recomputation is in `args` */
-    bool derive_batch;        /* micro-batch follows from global batch, accumulation and ranks */
+    uint64_t recompute_every;    /* every n-th layer is recomputed; 0: recomputation is in `args` */
+    bool derive_batch;           /* micro-batch follows from global batch, accumulation and ranks */
+    struct config_claim *claims; /* where it does not have all of a shape */
+    size_t nclaims, claims_cap;
+    const char *lacks;       /* the sentence where some of the shape's main figures are there */
+    uint64_t offload_layers; /* so many layers' activations go to the host; 0: see `args` */
+    bool host_checkpoints;   /* inputs of layers that are recomputed go to the host */
+    uint64_t usual_micro, usual_accumulation; /* where nothing else is said; 0: none */
     char **owned;
     size_t nowned;
 };
@@ -102,6 +116,9 @@ void config_feature(struct config *config, const char *name, const char *value);
 
 /* The text of a file that --`option` names; NULL with a sentence. Freed by the caller. */
 char *config_read_file(const char *option, const char *path, struct err *err);
+
+/* Notes a claim; `offset` is that of a bool or uint64_t in struct model. */
+void config_claim(struct config *config, const char *key, size_t offset, bool flag, uint64_t value);
 
 /* Of two names of one thing the one that is said, `key` if neither is. */
 const char *config_either(const struct config *config, const char *key, const char *other);

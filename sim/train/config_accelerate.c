@@ -138,9 +138,22 @@ static int set_sharding(struct config *c, const struct accelerate *a, struct err
     return 0;
 }
 
+/* accelerate reads fsdp_config with distributed_type FSDP only: without, it is as if it were not
+ * there, and counts as not read. */
+static void drop_fsdp(struct config *c, struct accelerate *a)
+{
+    if (a->type && strcmp(a->type, "FSDP") == 0) return;
+    for (size_t i = 0; i < c->items.count; i++)
+        if (strncmp(c->items.items[i].key, "fsdp_config.", 12) == 0) c->items.items[i].read = false;
+    a->strategy = a->reshard = a->prefetch = NULL;
+    a->version = 0;
+    a->recompute = a->offload = a->offload2 = SWITCH_ABSENT;
+}
+
 static int translate(struct config *c, void *said, struct err *err)
 {
-    const struct accelerate *a = said;
+    struct accelerate *a = said;
+    drop_fsdp(c, a);
     struct strategy_args *s = &c->args;
     bool host = a->offload == SWITCH_ON || a->offload2 == SWITCH_ON;
     if (set_sharding(c, a, err)) return -1;

@@ -63,10 +63,11 @@ static const char *const unmodelled[] = {"amp.enabled",
                                          "fp16.fp16_master_weights_and_grads",
                                          "compression_training",
                                          "sparse_attention",
+                                         "pipeline.stages",
                                          "pipeline.partition",
+                                         "activation_checkpointing.cpu_checkpointing",
                                          "pipeline.activation_checkpoint_interval",
                                          "activation_checkpointing.partition_activations",
-                                         "zero_optimization",
                                          "zero_optimization.zero_hpz_partition_size",
                                          "zero_optimization.zero_quantized_weights",
                                          "zero_optimization.zero_quantized_gradients",
@@ -111,6 +112,11 @@ static int check(const struct config *c, const struct deepspeed *d, struct err *
     if (d->shards && d->stage != 3)
         result = config_contradiction(c, "zero_optimization.mics_shard_size", "a stage below 3",
                                       "groups that share weights are for stage 3", err);
+    const struct config_item *plain = config_find(&c->items, "zero_optimization");
+    if (plain)
+        result =
+            err_add(err, ERR_USAGE, "%s: is %.20s; an object stands there, such as {\"stage\": 1}",
+                    plain->where, plain->value);
     if (d->stage > 3)
         result = err_add(err, ERR_USAGE, "%s: is %" PRIu64 ", there are stages 0 to 3",
                          config_where(&c->items, "zero_optimization.stage"), d->stage);
@@ -176,8 +182,8 @@ static int translate(struct config *c, void *said, struct err *err)
     set_elements(c, "bucket-params", d->bucket_params);
     set_elements(c, "prefetch-params", d->prefetch_params);
     unsigned host = (optimizer_on_host(d) ? OFFLOAD_OPTIMIZER : 0u) |
-                    (on_host(d->offload_param) ? OFFLOAD_WEIGHTS : 0u) |
-                    (d->checkpoints == SWITCH_ON ? OFFLOAD_ACTIVATIONS : 0u);
+                    (on_host(d->offload_param) ? OFFLOAD_WEIGHTS : 0u);
+    c->host_checkpoints = d->checkpoints == SWITCH_ON; /* of layers that the script recomputes */
     if (host) s->offload = config_own(c, config_offload_text(host));
     set_bytes(c, "grad-bytes", d->wire);
     set_bytes(c, "reduce-bytes", d->wire);

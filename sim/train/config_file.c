@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Scanners for command lines, JSON, and the flat parts of TOML and YAML, and the table-driven
- * filling of a struct from what they found. */
+ * Scanners for JSON and the flat parts of TOML and YAML, and the table-driven filling of a struct
+ * from what they found. */
 #include "train/config_file.h"
 
 #include <ctype.h>
@@ -24,8 +24,7 @@ void config_items_release(struct config_items *items)
     *items = (struct config_items){0};
 }
 
-/* Takes key and value. */
-static struct config_item *add(struct config_items *items, char *key, char *value, char *where)
+struct config_item *config_add(struct config_items *items, char *key, char *value, char *where)
 {
     MEM_GROW(items->items, items->count, items->cap);
     struct config_item *item = &items->items[items->count++];
@@ -39,169 +38,6 @@ static char *joined(char *old, const char *between, const char *more)
     char *text = old ? mem_printf("%s%s%s", old, between, more) : mem_strdup(more);
     free(old);
     return text;
-}
-
-/* ---- command lines ---- */
-
-/* A shell line that is being read. */
-struct shell {
-    const char *text;
-    struct config_items variables; /* NAME=VALUE that stood before */
-    char *word;                    /* the last one, NUL-ended */
-    size_t count, cap;
-};
-
-/* Longer values are not put in, so that no text can grow without bound. */
-enum { VARIABLE_MAX = 4096 };
-
-static void put(struct shell *sh, char c)
-{
-    MEM_GROW(sh->word, sh->count, sh->cap);
-    sh->word[sh->count++] = c;
-}
-
-static size_t name_length(const char *s)
-{
-    size_t n = 0;
-    while (s[n] == '_' || isalpha((unsigned char)s[n]) || (n && isdigit((unsigned char)s[n])))
-        n++;
-    return n;
-}
-
-/* The value of $NAME, ${NAME} or ${NAME:-VALUE} at `s` into the word. Returns the bytes it takes; 0
- * if it is something else, or has no value: then it stays as it is. */
-static size_t put_variable(struct shell *sh, const char *s)
-{
-    bool braces = s[1] == '{';
-    const char *name = s + 1 + braces;
-    size_t n = name_length(name), length = n;
-    const char *usual = NULL;
-    if (n == 0 && braces) n = strspn(name, "0123456789"), length = n;
-    if (n == 0 || sh->count > VARIABLE_MAX) return 0;
-    if (braces && name[n] == ':' && name[n + 1] == '-') {
-        usual = name + n + 2;
-        length = n + 2 + strcspn(usual, "}\n");
-    }
-    if (braces && name[length] != '}') return 0;
-    char *key = mem_printf("%.*s", (int)n, name);
-    const char *value = NULL;
-    for (size_t i = 0; i < sh->variables.count; i++)
-        if (strcmp(sh->variables.items[i].key, key) == 0) value = sh->variables.items[i].value;
-    free(key);
-    if (!value && !usual) return 0;
-    const char *end = value ? value + strlen(value) : name + length;
-    for (const char *c = value ? value : usual; c < end; c++)
-        if (value || (*c != '"' && *c != '\'')) put(sh, *c);
-    return (size_t)(name - s) + length + braces;
-}
-
-/* A word NAME=VALUE is kept. */
-static bool is_assignment(struct shell *sh)
-{
-    size_t n = name_length(sh->word);
-    if (n == 0 || sh->word[n] != '=' || sh->word[n + 1] == '(') return false;
-    char *value = sh->word + n + 1;
-    if (strlen(value) <= VARIABLE_MAX && !strchr(value, '$'))
-        add(&sh->variables, mem_printf("%.*s", (int)n, sh->word), mem_strdup(value), NULL);
-    return true;
-}
-
-/* Whether the ( or ) at `s` ends the word: the head of an array ("NAME=("), or the end of one.
- * *depth: of the brackets that the word opened itself. */
-static bool ends_word(struct shell *sh, const char **s, int *depth)
-{
-    if (**s == '(') {
-        (*depth)++;
-        if (sh->count == 0 || sh->word[sh->count - 1] != '=') return false;
-    } else if (**s != ')' || (*depth)-- > 0) {
-        return false;
-    } else if (sh->count) {
-        return true;
-    }
-    put(sh, *(*s)++);
-    return true;
-}
-
-/* The next word; false at the end. */
-static bool next_word(struct shell *sh)
-{
-    const char *s = sh->text;
-    for (;; s++) {
-        if (*s == '#') s += strcspn(s, "\n");
-        bool blank = isspace((unsigned char)*s) || (*s == '\\' && (s[1] == '\n' || s[1] == '\r'));
-        if (!blank) break;
-    }
-    bool any = *s != '\0';
-    char quote = 0;
-    int depth = 0;
-    sh->count = 0;
-    for (; *s && (quote || !isspace((unsigned char)*s)); s++) {
-        if (!quote && (*s == '(' || *s == ')') && ends_word(sh, &s, &depth)) break;
-        size_t taken = *s == '$' && quote != '\'' ? put_variable(sh, s) : 0;
-        if (taken) {
-            s += taken - 1;
-        } else if (quote ? *s == quote : *s == '"' || *s == '\'') {
-            quote = quote ? 0 : *s;
-        } else if (*s == '\\' && quote != '\'' && (s[1] == '\n' || s[1] == '\r')) {
-            if (!quote) break;
-            s++;
-        } else {
-            put(sh, *s);
-        }
-    }
-    put(sh, '\0');
-    sh->text = s;
-    return any;
-}
-
-static bool is_option(const char *word)
-{
-    return word[0] == '-' && (word[1] == '-' || isalpha((unsigned char)word[1]));
-}
-
-/* Words that are neither options nor values: scripts, shell arrays, what ends a command. */
-static bool is_passed_over(const char *word)
-{
-    size_t n = strlen(word), digits = strspn(word, "0123456789");
-    return (n > 3 && strcmp(word + n - 3, ".py") == 0) || strstr(word, "[@]") ||
-           strcmp(word, ")") == 0 || (n > 2 && strcmp(word + n - 2, "=(") == 0) ||
-           (word[digits] && strchr("|&;<>", word[digits]));
-}
-
-/* "--key", "--key=value", or "--key value" in quotes. Returns whether words may follow as its
- * value. */
-static bool add_option(struct config_items *items, const char *name, const char *word)
-{
-    const char *key = word + strspn(word, "-");
-    size_t length = strcspn(key, "= \t\n");
-    const char *value = key + length + (key[length] != '\0');
-    if (key[length] && key[length] != '=') value += strspn(value, " \t\n");
-    bool has = key[length] == '=' || *value;
-    add(items, mem_printf("%.*s", (int)length, key), has ? mem_strdup(value) : NULL,
-        mem_printf("%s: %.*s", name, (int)(key + length - word), word));
-    return !has;
-}
-
-int config_scan_line(struct config_items *items, const char *name, const char *text,
-                     struct err *err)
-{
-    struct shell sh = {.text = text};
-    bool open = false; /* the last item may still take words as its value */
-    size_t before = items->count;
-    while (next_word(&sh)) {
-        if (is_option(sh.word)) {
-            open = add_option(items, name, sh.word);
-        } else if (is_passed_over(sh.word) || is_assignment(&sh)) {
-            open = false;
-        } else if (open) {
-            struct config_item *last = &items->items[items->count - 1];
-            last->value = joined(last->value, " ", sh.word);
-        }
-    }
-    free(sh.word);
-    config_items_release(&sh.variables);
-    if (items->count > before) return 0;
-    return err_add(err, ERR_USAGE, "%s: holds no option (words that start with --)", name);
 }
 
 /* ---- JSON ---- */
@@ -233,8 +69,8 @@ static int scan_object(struct config_items *items, struct doc *doc, json_t *obje
         } else if (json_is_object(value)) {
             result |= scan_object(items, doc, value, path, depth + 1, err);
         } else if (!json_is_null(value)) {
-            add(items, mem_strdup(path), json_text(value),
-                mem_printf("%s:%u: %s", doc->path, doc_line(doc, object, key, 0), path));
+            config_add(items, mem_strdup(path), json_text(value),
+                       mem_printf("%s:%u: %s", doc->path, doc_line(doc, object, key, 0), path));
         }
         free(path);
     }
@@ -360,7 +196,7 @@ static int add_line(struct config_items *items, struct lines *l, const char *pre
         free(value);
         return result;
     }
-    add(items, path, value, mem_printf("%s:%u: %s", l->name, line, path));
+    config_add(items, path, value, mem_printf("%s:%u: %s", l->name, line, path));
     return 0;
 }
 
@@ -523,12 +359,16 @@ int config_scan_yaml(struct config_items *items, const char *name, const char *t
 
 /* ---- filling a struct ---- */
 
+static bool same_letter(char a, char b)
+{
+    bool dashes = (a == '-' || a == '_') && (b == '-' || b == '_');
+    return a == b || dashes;
+}
+
 static bool same_key(const char *a, const char *b)
 {
-    for (; *a && *b; a++, b++) {
-        bool dashes = (*a == '-' || *a == '_') && (*b == '-' || *b == '_');
-        if (*a != *b && !dashes) return false;
-    }
+    for (; *a && *b; a++, b++)
+        if (!same_letter(*a, *b)) return false;
     return *a == *b;
 }
 
@@ -591,6 +431,16 @@ static int fill_switch(const struct config_item *item, const struct config_word 
                    item->value, word->type == CONFIG_ON ? "; the option takes no value" : "");
 }
 
+/* "$NAME" in a value that the text has no value for, or a command; NULL: there is none. Freed by
+ * the caller. */
+static char *unset_variable(const char *value)
+{
+    const char *s = value ? strpbrk(value, "$`") : NULL;
+    if (!s || (*s == '$' && !isalnum((unsigned char)s[1]) && !strchr("_{(", s[1])) || !s[1])
+        return NULL;
+    return mem_strdup(s);
+}
+
 static int fill_item(const struct config_item *item, const struct config_word *word, void *target,
                      struct err *err)
 {
@@ -599,6 +449,13 @@ static int fill_item(const struct config_item *item, const struct config_word *w
         [CONFIG_UINT] = fill_uint, [CONFIG_COUNT] = fill_uint, [CONFIG_DOUBLE] = fill_double,
         [CONFIG_TEXT] = fill_text, [CONFIG_ON] = fill_switch,  [CONFIG_SWITCH] = fill_switch};
     bool bare = word->type == CONFIG_ON || word->type == CONFIG_SWITCH;
+    char *unset = unset_variable(item->value);
+    if (unset) {
+        int result = err_add(err, ERR_USAGE, "%s: %.60s is not set in the text; write its value",
+                             item->where, unset);
+        free(unset);
+        return result;
+    }
     if (!item->value && !bare) return err_add(err, ERR_USAGE, "%s: has no value", item->where);
     if (word->type != CONFIG_TEXT && item->value && strlen(item->value) > 60)
         return err_add(err, ERR_USAGE, "%s: \"%.60s...\" is no value for it", item->where,
@@ -640,7 +497,8 @@ int config_fill(struct config_items *items, const struct config_word *words, voi
 /* Whether it is in the list, and says more than that it is off. */
 static bool is_of(const struct config_item *item, const char *const *of)
 {
-    static const char *const off[] = {"false", "no", "off", "none", "0", "", "auto"};
+    static const char *const off[] = {"false", "no", "off", "none", "0", "auto", "fp32", "float32"};
+    if (item->value && !*item->value) return false;
     for (size_t i = 0; item->value && i < sizeof off / sizeof *off; i++)
         if (strcasecmp(item->value, off[i]) == 0) return false;
     for (; *of; of++)
@@ -653,9 +511,51 @@ char *config_unread(const struct config_items *items, const char *const *of, boo
     char *text = NULL;
     for (size_t i = 0; i < items->count; i++) {
         const struct config_item *item = &items->items[i];
-        if (!item->read && is_of(item, of) != others) text = joined(text, ", ", item->key);
+        if (item->read || is_of(item, of) == others) continue;
+        text = joined(text, ", ", item->key);
+        char *unset = unset_variable(item->value);
+        if (unset) text = joined(text, " ", unset);
+        free(unset);
     }
     return text;
+}
+
+/* Whether so many edits (insert, delete, replace a letter) make one key of the other. */
+static bool within(const char *a, const char *b, unsigned edits)
+{
+    while (*a && *b && same_letter(*a, *b))
+        a++, b++;
+    if (!*a && !*b) return true;
+    if (!edits) return false;
+    return (*a && *b && within(a + 1, b + 1, edits - 1)) || (*a && within(a + 1, b, edits - 1)) ||
+           (*b && within(a, b + 1, edits - 1));
+}
+
+/* Whether a key is a known one misspelt: by one letter, or by two in a long one. */
+static bool is_near(const char *key, const char *known)
+{
+    size_t n = strlen(known);
+    return n > 5 && within(key, known, n > 15 ? 2 : 1);
+}
+
+int config_check_names(const struct config_items *items, const struct config_word *words,
+                       const char *const *unmodelled, struct err *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < items->count; i++) {
+        const struct config_item *item = &items->items[i];
+        const char *near = NULL;
+        bool known = false;
+        for (const struct config_word *word = words; word->key; word++) {
+            known |= same_key(word->key, item->key);
+            if (is_near(item->key, word->key)) near = word->key;
+        }
+        for (const char *const *word = unmodelled; *word; word++)
+            known |= same_key(*word, item->key);
+        if (!known && near)
+            result = err_add(err, ERR_USAGE, "%s: is not known; nearest is %s", item->where, near);
+    }
+    return result;
 }
 
 struct config_item *config_find(const struct config_items *items, const char *key)
@@ -679,7 +579,7 @@ void config_items_move(struct config_items *to, struct config_items *from)
         struct config_item *item = &from->items[i];
         const struct config_item *other = config_find(to, item->key);
         if (other && other < to->items + before) continue;
-        add(to, item->key, item->value, item->where);
+        config_add(to, item->key, item->value, item->where);
         *item = (struct config_item){0};
     }
     config_items_release(from);

@@ -28,10 +28,12 @@ void config_items_release(struct config_items *items);
  * sentence for each fault, with its line. All of TOML and YAML that these files do not use
  * (tables in tables, anchors, multi-line strings) is refused. */
 
-/* A pasted command line: values behind a blank or "=", lines joined by a backslash at their end,
- * quotes, also around an option with its value, comments from # on; $NAME is what NAME=VALUE said
- * before, ${NAME:-VALUE} has its own; words before the first option, assignments of a shell array
- * and script names are passed over. */
+/* A pasted command line or launch script: values behind a blank or "=", lines with or without a
+ * backslash at their end, quotes, also around an option with its value, comments from # on; $NAME,
+ * ${NAME[@]} are what NAME=VALUE, NAME=(...), NAME+=... said before, ${NAME:-VALUE} has its own.
+ * Words before the first option and script names are passed over. A variable without a value where
+ * options would stand is a fault, as are options of a variable that nothing takes up, unless the
+ * text has no others. */
 int config_scan_line(struct config_items *items, const char *name, const char *text,
                      struct err *err);
 int config_scan_json(struct config_items *items, const char *name, const char *text,
@@ -40,6 +42,9 @@ int config_scan_toml(struct config_items *items, const char *name, const char *t
                      struct err *err);
 int config_scan_yaml(struct config_items *items, const char *name, const char *text,
                      struct err *err);
+
+/* Adds an item, of which it takes all three texts; `value` may be NULL. */
+struct config_item *config_add(struct config_items *items, char *key, char *value, char *where);
 
 /* Moves the items of `from` that `to` has no item of the same key for, and releases `from`. */
 void config_items_move(struct config_items *to, struct config_items *from);
@@ -70,6 +75,11 @@ struct config_word {
  * with all faults. `words` is ended by a row without a key. */
 int config_fill(struct config_items *items, const struct config_word *words, void *target,
                 struct err *err);
+
+/* A key that neither list knows, and that is one of `words` misspelt: a sentence each. Returns 0 or
+ * -1. */
+int config_check_names(const struct config_items *items, const struct config_word *words,
+                       const char *const *unmodelled, struct err *err);
 
 /* The keys that no table knew and that are in `of` (ended by NULL) and not switched off, or are all
  * the others; joined by commas, NULL if there is none. Freed by the caller. */

@@ -207,6 +207,7 @@ static const char *const unmodelled[] = {"pipeline-model-parallel-layout",
                                          "no-masked-softmax-fusion",
                                          "no-rope-fusion",
                                          "no-persist-layer-norm",
+                                         "microbatch-group-size-per-virtual-pipeline-stage",
                                          "deterministic-mode",
                                          "rampup-batch-size",
                                          NULL};
@@ -253,9 +254,8 @@ static int check_pairs(const struct config *c, const struct megatron *a, struct 
          "a line without --optimizer-cpu-offload", "it would have no effect"},
         {a->offload_share && strtod(a->offload_share, NULL) != 1, "optimizer-offload-fraction",
          "what is modelled here", "all of the optimizer is on the host or none; give 1"},
-        {a->offload_layers && a->m.layers && a->offload_layers < a->m.layers,
-         "cpu-offloading-num-layers", "what is modelled here",
-         "activations of all layers go to the host or none; give --num-layers"},
+        {a->position_rows && a->seq > a->position_rows, "max-position-embeddings", "--seq-length",
+         "positions end before the sequence does"},
     };
     int result = 0;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -410,6 +410,7 @@ static void set_degrees(struct config *c, const struct megatron *a)
     bool gather = a->cp_comm && strstr(a->cp_comm, "gather");
     if (s->cp > 1) s->cp_comm = gather ? "gather" : "ring";
     s->moe_capacity = a->capacity;
+    c->offload_layers = a->offload_layers;
     s->offload = a->offload_layers ? a->offload ? "optimizer,activations" : "activations"
                  : a->offload      ? "optimizer"
                                    : NULL;
@@ -478,21 +479,94 @@ static void set_latent(struct model *m)
     m->kv_heads = m->heads;
 }
 
+/* Figures without the three that make a shape: each must be that of the model. */
+static void set_claims(struct config *c, const struct megatron *a)
+{
+    const struct model *m = &a->m;
+    const struct {
+        const char *key;
+        size_t offset;
+        bool flag, said;
+        uint64_t value;
+    } rows[] = {
+#define AT(field) offsetof(struct model, field)
+#define FIGURE(key, field) {key, AT(field), false, m->field != 0, m->field}
+#define FLAG(key, field, said, value)                                                              \
+    {                                                                                              \
+        key, AT(field), true, said, value                                                          \
+    }
+        FIGURE("num-layers", layers),
+        FIGURE("hidden-size", hidden),
+        FIGURE("ffn-hidden-size", ffn),
+        FIGURE("num-attention-heads", heads),
+        {"num-query-groups", AT(kv_heads), false, a->grouped && a->query_groups, a->query_groups},
+        {"kv-channels", AT(head_dim), false, m->head_dim && !a->mla, m->head_dim},
+        FIGURE("vocab-size", vocab),
+        FIGURE("num-experts", experts),
+        FIGURE("moe-router-topk", experts_per_token),
+        FIGURE("moe-ffn-hidden-size", expert_ffn),
+        FIGURE("moe-shared-expert-intermediate-size", shared_ffn),
+        FIGURE("q-lora-rank", q_lora_rank),
+        FIGURE("kv-lora-rank", kv_lora_rank),
+        FIGURE("qk-head-dim", nope_head_dim),
+        FIGURE("qk-pos-emb-head-dim", rope_head_dim),
+        FIGURE("v-head-dim", v_head_dim),
+        FLAG("swiglu", gated, m->gated, true),
+        FLAG("untie-embeddings-and-output-weights", tied, a->untied, false),
+        FLAG("normalization", norm_bias, a->norm, a->norm && strcmp(a->norm, "LayerNorm") == 0),
+        FLAG("disable-bias-linear", mlp_bias, a->no_bias, false),
+        FLAG("add-qkv-bias", qkv_bias, a->qkv_bias, true),
+        FLAG("qk-layernorm", qk_norm, a->qk_norm && !a->mla, true),
+        FLAG("multi-latent-attention", mla, a->mla, true),
+        FLAG("moe-router-enable-expert-bias", router_bias, m->router_bias, true),
+        FLAG("moe-shared-expert-gate", shared_gate, m->shared_gate, true),
+#undef FLAG
+#undef FIGURE
+#undef AT
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].said) config_claim(c, rows[i].key, rows[i].offset, rows[i].flag, rows[i].value);
+    if (!m->layers && !m->hidden && !m->heads) return;
+    c->lacks = config_own(
+        c, mem_printf("%s: --num-layers, --hidden-size and --num-attention-heads go together; "
+                      "they are %" PRIu64 ", %" PRIu64 " and %" PRIu64,
+                      config_where(&c->items, m->layers   ? "num-layers"
+                                              : m->hidden ? "hidden-size"
+                                                          : "num-attention-heads"),
+                      m->layers, m->hidden, m->heads));
+}
+
+/* The same of dense layers, as far as the text has their number by itself. */
+static int set_moe_claim(struct config *c, const struct megatron *a, struct err *err)
+{
+    unsigned long long dense = 0, moe = 0;
+    struct model sum = {0};
+    const char *text = a->moe_layers;
+    if (!text) return 0;
+    if (sscanf(text, "([0]*%llu+[1]*%llu", &dense, &moe) == 2) sum.layers = dense + moe;
+    for (const char *s = text; *text == '[' && *s; s++)
+        sum.layers += *s == '0' || *s == '1';
+    if (!sum.layers && strcmp(text, "1") != 0)
+        return err_add(err, ERR_USAGE,
+                       "%s: \"%.60s\" is not modelled; known: 1, and dense layers in front, as in "
+                       "([0]*3+[1]*29)",
+                       config_where(&c->items, "moe-layer-freq"), text);
+    if (set_moe_layers(c, &sum, text, err)) return -1;
+    config_claim(c, "moe-layer-freq", offsetof(struct model, dense_layers), false,
+                 sum.dense_layers);
+    return 0;
+}
+
 static int set_shape(struct config *c, const struct megatron *a, struct err *err)
 {
     struct model *m = &c->shape;
     *m = a->m;
-    if (!m->layers && !m->hidden && !m->heads) return 0;
+    if (!m->layers || !m->hidden || !m->heads) {
+        set_claims(c, a);
+        return set_moe_claim(c, a, err);
+    }
     c->has_shape = true;
     m->name = mem_strdup("megatron-args");
-    if (!m->layers || !m->hidden || !m->heads)
-        return err_add(err, ERR_USAGE,
-                       "%s: --num-layers, --hidden-size and --num-attention-heads go together; "
-                       "they are %" PRIu64 ", %" PRIu64 " and %" PRIu64,
-                       config_where(&c->items, m->layers   ? "num-layers"
-                                               : m->hidden ? "hidden-size"
-                                                           : "num-attention-heads"),
-                       m->layers, m->hidden, m->heads);
     if (!m->ffn) m->ffn = model_default_ffn(m->hidden, m->gated);
     m->kv_heads = a->grouped ? a->query_groups ? a->query_groups : 1 : 0;
     m->tied = !a->untied;
@@ -512,10 +586,25 @@ static int set_shape(struct config *c, const struct megatron *a, struct err *err
     return set_moe_layers(c, m, a->moe_layers, err);
 }
 
+/* Words of old releases that newer ones refuse, with what stands for them now. */
+static int refuse_old(const struct config *c, struct err *err)
+{
+    static const char *const old[][2] = {{"model-parallel-size", "tensor-model-parallel-size"},
+                                         {"batch-size", "micro-batch-size"},
+                                         {"checkpoint-activations", "recompute-activations"}};
+    int result = 0;
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
+        const struct config_item *item = config_find(&c->items, old[i][0]);
+        if (item)
+            result = err_add(err, ERR_USAGE, "%s: is called --%s now", item->where, old[i][1]);
+    }
+    return result;
+}
+
 static int translate(struct config *c, void *said, struct err *err)
 {
     const struct megatron *a = said;
-    if (check_pairs(c, a, err)) return -1;
+    if (refuse_old(c, err) || check_pairs(c, a, err)) return -1;
     set_degrees(c, a);
     set_sharding(c, a);
     set_features(c, a);
@@ -542,7 +631,7 @@ static void say_unless(FILE *to, const char *option, uint64_t value, uint64_t us
     if (value != usual) say(to, option, value);
 }
 
-static void write_shape(FILE *to, const struct model *m)
+static void write_shape(FILE *to, const struct model *m, uint64_t seq)
 {
     say(to, "num-layers", m->layers);
     say(to, "hidden-size", m->hidden);
@@ -556,7 +645,8 @@ static void write_shape(FILE *to, const struct model *m)
         say(to, "kv-channels", m->head_dim);
     }
     say(to, "vocab-size", m->vocab);
-    say_unless(to, "max-position-embeddings", m->positions ? m->positions : m->max_positions, 0);
+    uint64_t rows = m->max_positions && m->max_positions < seq ? seq : m->max_positions;
+    say_unless(to, "max-position-embeddings", m->positions ? m->positions : rows, 0);
     say_word(to, !m->positions, "position-embedding-type rope");
     say_word(to, m->gated, "swiglu");
     say_word(to, !m->tied, "untie-embeddings-and-output-weights");
@@ -588,14 +678,29 @@ static void write_shape(FILE *to, const struct model *m)
                 m->layers - m->dense_layers);
 }
 
+/* Whether stages were given their layers one by one (--layers), and those between the first and the
+ * last have the same number: that can be said by the two. */
+static bool ends_differ(const struct strategy *s)
+{
+    const uint64_t *layout = s->layout;
+    size_t n = s->nlayout;
+    const struct layout_args *a = &s->layout_args;
+    if (n < 2 || n != s->pp || a->first || a->last || a->embedding || a->loss) return false;
+    for (size_t i = 2; i + 1 < n; i++)
+        if (layout[i] != layout[1]) return false;
+    return layout[0] != layout[1] || layout[n - 1] != layout[n - 2];
+}
+
 static void write_degrees(FILE *to, const struct strategy *s, bool moe)
 {
     say_unless(to, "tensor-model-parallel-size", s->tp, 1);
     say_word(to, s->sp || s->sp_asked, "sequence-parallel");
     say_unless(to, "pipeline-model-parallel-size", s->pp, 1);
     say_unless(to, "num-virtual-stages-per-pipeline-rank", s->vpp, 1);
-    say_unless(to, "decoder-first-pipeline-num-layers", s->layout_args.first, 0);
-    say_unless(to, "decoder-last-pipeline-num-layers", s->layout_args.last, 0);
+    uint64_t first = s->layout_args.first, last = s->layout_args.last;
+    if (ends_differ(s)) first = s->layout[0], last = s->layout[s->nlayout - 1];
+    say_unless(to, "decoder-first-pipeline-num-layers", first, 0);
+    say_unless(to, "decoder-last-pipeline-num-layers", last, 0);
     say_word(to, s->layout_args.embedding, "account-for-embedding-in-pipeline-split");
     say_word(to, s->layout_args.loss, "account-for-loss-in-pipeline-split");
     say_unless(to, "context-parallel-size", s->cp, 1);
@@ -689,7 +794,10 @@ static void write_features(FILE *to, const struct plan *plan)
                                                   : f->bucket_params;
     if (bucket) say_unless(to, "ddp-bucket-size", params, 0);
     say_word(to, s->offload & OFFLOAD_OPTIMIZER, "optimizer-cpu-offload");
-    if (s->offload & OFFLOAD_ACTIVATIONS) say(to, "cpu-offloading-num-layers", plan->model.layers);
+    /* it must be below --num-layers there (TransformerConfig of megatron/core) */
+    uint64_t layers = plan->model.layers;
+    if (s->offload & OFFLOAD_ACTIVATIONS)
+        say(to, "cpu-offloading-num-layers", layers > 1 ? layers - 1 : layers);
     if (s->moe_capacity > 0)
         fprintf(to, " \\\n  --moe-expert-capacity-factor %.15g", s->moe_capacity);
     char buf[UNITS_TEXT];
@@ -703,7 +811,7 @@ static void write(FILE *to, const struct plan *plan)
     const struct strategy *s = &plan->strategy;
     fprintf(to, "torchrun --nnodes %zu --nproc-per-node %zu pretrain_gpt.py",
             (size_t)plan->topo.hosts, (size_t)plan->topo.per_host);
-    write_shape(to, &plan->model);
+    write_shape(to, &plan->model, s->seq);
     write_degrees(to, s, plan->model.experts > 0);
     write_recompute(to, s, plan->model.experts > 0);
     write_precision(to, s);

@@ -180,10 +180,15 @@ static int check_converters(const struct config *c, const struct torchtitan *t, 
     return result;
 }
 
+/* Sequences of a rank where nothing is said (Training.local_batch_size of its job configuration).
+ */
+enum { LOCAL_BATCH = 8 };
+
 static int check(const struct config *c, const struct torchtitan *t, struct err *err)
 {
     bool fp8 = has_float8(t), rowwise = t->recipe && strcmp(t->recipe, "rowwise") == 0;
-    uint64_t micro = t->micro_batch ? t->micro_batch : 1, local = t->local_batch;
+    uint64_t micro = t->micro_batch ? t->micro_batch : 1;
+    uint64_t local = t->local_batch ? t->local_batch : t->global_batch ? 0 : LOCAL_BATCH;
     int result = refuse_old(c, err) | check_converters(c, t, err);
     if (fp8 && rowwise && t->float8_gather == SWITCH_ON)
         result = config_contradiction(
@@ -212,10 +217,12 @@ static void set_batch(struct config *c, const struct torchtitan *t)
     if (t->pp <= 1) {
         s->micro_batch = local;
         if (local && !t->global_batch) s->accumulation = 1;
+        if (!local) c->usual_micro = LOCAL_BATCH, c->usual_accumulation = 1;
         return;
     }
     s->micro_batch = t->micro_batch ? t->micro_batch : 1;
     if (local && !t->global_batch) s->accumulation = local / s->micro_batch;
+    if (!local) c->usual_accumulation = LOCAL_BATCH / s->micro_batch;
 }
 
 static void set_degrees(struct config *c, const struct torchtitan *t)

@@ -47,6 +47,11 @@ TRAINING_ARGS=(
     # --fp16
     --cross-entropy-loss-fusion
 )
+DDP_ARGS=(
+    --use-distributed-optimizer
+    --overlap-grad-reduce
+    --overlap-param-gather
+)
 TRAINING_ARGS+=("${DDP_ARGS[@]}")
 
 DTYPE_ARGS=(
@@ -59,9 +64,6 @@ MODEL_PARALLEL_ARGS=(
     --tensor-model-parallel-size $TP_SIZE
     #--pipeline-model-parallel-size 4
     --sequence-parallel
-    --use-distributed-optimizer
-    --overlap-grad-reduce
-    --overlap-param-gather
 )
 
 DATA_ARGS=(
