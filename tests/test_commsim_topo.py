@@ -95,8 +95,6 @@ class Files(Case):
         for gpu, near in enumerate("00011"):
             self.assertEqual(table[f"GPU{gpu}", f"NIC{near}"], "PIX", gpu)
             self.assertEqual(table[f"GPU{gpu}", f"NIC{1 - int(near)}"], "SYS", gpu)
-        self.refused("show", "-", text=json.dumps(text | {"domain_hosts": 2}),
-                     words=["does not divide the 3", "nearest: 2 or 4 hosts"])
 
     def test_check_says_only_what_is_wrong(self):
         self.assertEqual(self.fine("check", f"{CASES}/nccl/dgx1-v100.xml"), "")

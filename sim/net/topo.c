@@ -132,12 +132,6 @@ static int read_hosts(struct doc *doc, struct topo *topo, struct err *err)
         result = doc_fault(doc, err, doc->root, "domain_hosts",
                            "\"domain_hosts\" is %" PRIu64 ", more than the %" PRIu64 " \"hosts\"",
                            topo->domain_hosts, topo->hosts);
-    uint64_t domain = topo->domain_hosts, whole = topo->hosts / domain * domain;
-    if (!result && topo->hosts % domain)
-        result = doc_fault(doc, err, doc->root, "domain_hosts",
-                           "\"domain_hosts\" is %" PRIu64 ", which does not divide the %" PRIu64
-                           " \"hosts\"; nearest: %" PRIu64 " or %" PRIu64 " hosts",
-                           domain, topo->hosts, whole, whole + domain);
     topo->full_host = topo->per_host;
     return result ? -1 : 0;
 }
