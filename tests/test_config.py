@@ -477,7 +477,7 @@ class Refused(Case):
                 ("--micro-batch-size", "has no value"),
                 ("--swiglu 3", "takes no value"),
                 ("--recompute-granularity most", "selective, full"),
-                ("--recompute-activations --recompute-modules moe", "moe is not modelled"),
+                ("--recompute-activations --recompute-modules shared_experts", "shared_experts is not modelled"),
                 ("--optimizer-cpu-offload --optimizer-offload-fraction .5", "all of the optimizer"),
                 ("--optimizer-offload-fraction 1", "would have no effect"),
                 ("--overlap-param-gather --use-distributed-optimizer", "--overlap-grad-reduce"),

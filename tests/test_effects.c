@@ -29,6 +29,7 @@ static const struct {
     double from, to; /* bounds of the ratio (TIME, EVENT, MEMORY) or difference (ERRORS) */
 } rows[] = {
 #define H "--topo dgx-h100x2 --strategy "
+#define INTERN "--topo dgx-h100x4 --strategy zero1 --framework internevo --seq 2K --global-batch 32"
 #define TT "--topo dgx-h100x2 --framework torchtitan --strategy "
 #define DDP "--topo dgx-h100x4 --model gpt2 --seq 1K --framework fsdp --zero none --accumulation 1"
 #define MOE "--topo dgx-h100x4 --model mixtral-8x7b --strategy "
@@ -45,7 +46,7 @@ static const struct {
     {"vpp", H "pp8 --global-batch 64", H "pp8 --global-batch 64 --vpp 4", TIME, .5, .95},
     {"dp", H "tp8pp2", "--topo dgx-h100x2 --tp 8 --dp 2", MEMORY, 1.02, 2},
     {"cp", H "dp16", "--topo dgx-h100x2 --cp 4", MEMORY, .3, .9},
-    {"ulysses", "--topo dgx-h100x2 --cp 8 --seq 32K", "--topo dgx-h100x2 --ulysses 8 --seq 32K",
+    {"ulysses", "--topo dgx-h100x2 --cp 8 --seq 64K", "--topo dgx-h100x2 --ulysses 8 --seq 64K",
      TIME, 1.0005, 1.5},
     {"ep", MOE "dp32", "--topo dgx-h100x4 --model mixtral-8x7b --ep 8", MEMORY, .1, .5},
     {"etp", MOE "tp4ep2 --sp", MOE "tp4ep2 --etp 4 --sp", MEMORY, .2, .95},
@@ -53,8 +54,8 @@ static const struct {
     {"fsdp-shards", H "fsdp16", "--topo dgx-h100x2 --zero fsdp --fsdp-shards 4", MEMORY, 1.1, 3},
     {"fsdp-replicas", H "fsdp16", "--topo dgx-h100x2 --zero fsdp --fsdp-replicas 4", MEMORY, 1.1,
      3},
-    {"cp-comm", "--topo dgx-h100x2 --cp 8 --seq 32K",
-     "--topo dgx-h100x2 --cp 8 --seq 32K --cp-comm ulysses", TIME, 1.0005, 1.5},
+    {"cp-comm", "--topo dgx-h100x2 --cp 8 --seq 64K",
+     "--topo dgx-h100x2 --cp 8 --seq 64K --cp-comm ulysses", TIME, 1.0005, 1.5},
     {"moe-imbalance", MOE "ep8", MOE "ep8 --moe-imbalance 1.3", MEMORY, 1.01, 1.3},
     {"moe-capacity", MOE "ep8 --moe-imbalance 1.3",
      MOE "ep8 --moe-imbalance 1.3 --moe-capacity 1.1", MEMORY, .8, .99},
@@ -186,6 +187,8 @@ static const struct {
      20},
     {"gather-sync", H "fsdp --seq 1K --feature piece-kernels=1",
      H "fsdp --seq 1K --feature piece-kernels=1,gather-sync=on", EVENT, 1.002, 3},
+    {"accumulate-bytes", H "tp8dp2", H "tp8dp2 --feature accumulate-bytes=6", EVENT, 1.005, 1.1},
+    {"owner-sends", INTERN " --feature owner-sends=off", INTERN, EVENT, 1.001, 2},
     {"sum-beside", H "tp8dp2", H "tp8dp2 --feature sum-beside=off", EVENT, 1.005, 1.3},
     {"cp-comm", H "cp8 --seq 32K", H "cp8 --seq 32K --feature cp-comm=gather", EVENT, 1.002, 1.2},
     /* features that are rules */
@@ -196,7 +199,8 @@ static const struct {
     {"micro-batches", "--topo dgx-h100 --strategy pp8vpp2 --global-batch 12",
      "--topo dgx-h100 --strategy pp8vpp2 --global-batch 12 --feature micro-batches=rounds", ERRORS,
      -1, -1},
-    {"tp-with-sp", H "tp8dp2", H "tp8dp2 --feature tp-with-sp=on", EVENT, .8, .997},
+    {"tp-with-sp", H "tp8dp2 --feature sum-beside=off",
+     H "tp8dp2 --feature sum-beside=off,tp-with-sp=on", EVENT, .8, .997},
     {"moe-needs-sp", MOE "tp2ep8", MOE "tp2ep8 --feature moe-needs-sp=off", ERRORS, -1, -1},
     {"experts", MOE "tp4ep2 --sp", MOE "tp4ep2 --sp --feature experts=in-data", ERRORS, 1, 1},
     {"batch-remainder", H "dp16 --micro-batch 3 --global-batch 64",

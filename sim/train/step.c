@@ -122,31 +122,6 @@ static double fsdp_exposed(const struct ctx *x, const struct layer_cost *layer, 
            share * fmin(back, t.bwd);
 }
 
-static struct stage stage_of(const struct ctx *x, uint32_t i)
-{
-    const struct job *job = x->job;
-    struct stage stage = {{0}};
-    double moe = job_stage_moe_layers(job, i), dense = job_stage_layers(job, i) - moe;
-    add_layers(&stage, &x->dense, dense);
-    if (moe > 0) add_layers(&stage, &x->moe, moe);
-    if (i == 0) add_layers(&stage, &x->embedding, 1);
-    if (i + 1 == job->pp) add_layers(&stage, &x->head, 1);
-    if (is_fsdp(job)) {
-        const struct param_counts *n = &x->params;
-        stage.part[PART_FSDP] += dense * fsdp_exposed(x, &x->dense, n->dense_layer);
-        if (moe > 0) {
-            double params = n->moe_shared + n->moe_experts / job->ep;
-            stage.part[PART_FSDP] += moe * fsdp_exposed(x, &x->moe, params);
-        }
-        if (i + 1 == job->pp) { /* nothing runs beside the head's gathers */
-            double shards = shards_of(job);
-            double rate = dp_Bps(job, x->c, job_dp_stride(job), (uint64_t)shards);
-            stage.part[PART_FSDP] += 2 * (shards - 1) / shards * 2 * n->embedding / job->tp / rate;
-        }
-    }
-    return stage;
-}
-
 /* A message between stages: seconds. */
 static double p2p_time(const struct ctx *x)
 {
@@ -177,6 +152,35 @@ static struct rank_params rank_params(const struct ctx *x, uint32_t i)
         moe * n->moe_experts / ((double)job->ep * job->etp)};
 }
 
+static struct stage stage_of(const struct ctx *x, uint32_t i)
+{
+    const struct job *job = x->job;
+    struct stage stage = {{0}};
+    double moe = job_stage_moe_layers(job, i), dense = job_stage_layers(job, i) - moe;
+    add_layers(&stage, &x->dense, dense);
+    if (moe > 0) add_layers(&stage, &x->moe, moe);
+    if (i == 0) add_layers(&stage, &x->embedding, 1);
+    if (i + 1 == job->pp) add_layers(&stage, &x->head, 1);
+    struct rank_params own = rank_params(x, i); /* all gradients but the first are added up */
+    double again = 1 - 1 / x->micro_batches;
+    stage.part[PART_ELEMENT] +=
+        ops_traffic_s(job, x->c, job->accumulate_B * (own.shared + own.experts) * again);
+    if (is_fsdp(job)) {
+        const struct param_counts *n = &x->params;
+        stage.part[PART_FSDP] += dense * fsdp_exposed(x, &x->dense, n->dense_layer);
+        if (moe > 0) {
+            double params = n->moe_shared + n->moe_experts / job->ep;
+            stage.part[PART_FSDP] += moe * fsdp_exposed(x, &x->moe, params);
+        }
+        if (i + 1 == job->pp) { /* nothing runs beside the head's gathers */
+            double shards = shards_of(job);
+            double rate = dp_Bps(job, x->c, job_dp_stride(job), (uint64_t)shards);
+            stage.part[PART_FSDP] += 2 * (shards - 1) / shards * 2 * n->embedding / job->tp / rate;
+        }
+    }
+    return stage;
+}
+
 /* Seconds of the gradient reduction (and, with ZeRO, the gathering of weights) of one group. */
 static double reduce_time(const struct ctx *x, double params, uint64_t n, uint64_t stride)
 {
@@ -185,7 +189,9 @@ static double reduce_time(const struct ctx *x, double params, uint64_t n, uint64
     double weight_B = job->fp8_params ? 1 : 2, grad_B = job->grad_B;
     double rate = dp_Bps(job, x->c, stride, n);
     double span = (double)n * (double)stride;
-    double bytes = job->shard == SHARD_NONE ? 2 * grad_B : grad_B + weight_B;
+    double bytes = job->shard == SHARD_NONE ? 2 * grad_B
+                   : job->owner_sends       ? 2 * grad_B + weight_B
+                                            : grad_B + weight_B;
     double rounds = span > job->domain ? span / job->domain : 1;
     return ((double)n - 1) / (double)n * params * bytes / rate +
            x->c->dp_lat_us * 1e-6 * fmax(1, params * (grad_B + weight_B) / 1e8) * rounds;

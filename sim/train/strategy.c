@@ -242,20 +242,22 @@ static int read_parts(struct strategy *s, const char *text, struct err *err)
         {"core_attn", RCM_CORE_ATTN}, {"mlp", RCM_MLP}, {"moe", RCM_MOE}, {"mla_up", RCM_MLA_UP},
         {"norm", RCM_NORM | RCM_ACT}, {"act", RCM_ACT}, {"ops", RCM_OPS}};
     int result = 0;
+    unsigned seen = 0; /* of the words */
     s->recompute = RC_SELECTIVE;
     s->rc_modules = 0;
     for (size_t length; *text; text += length + (text[length] == '+')) {
         length = strcspn(text, "+");
-        unsigned module = 0;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (strlen(parts[i].name) == length && strncmp(parts[i].name, text, length) == 0)
-                module = parts[i].module;
-        bool twice = s->rc_modules & module;
-        s->rc_modules |= module;
-        if (twice)
-            result =
-                err_add(err, ERR_USAGE, "--recompute: %.*s stands there twice", (int)length, text);
-        if (module) continue;
+        size_t i = 0, n = sizeof parts / sizeof *parts;
+        while (i < n && (strlen(parts[i].name) != length || strncmp(parts[i].name, text, length)))
+            i++;
+        if (i < n) {
+            s->rc_modules |= parts[i].module;
+            if (seen & 1u << i)
+                result = err_add(err, ERR_USAGE, "--recompute: %.*s stands there twice",
+                                 (int)length, text);
+            seen |= 1u << i;
+            continue;
+        }
         char *word = mem_printf("%.*s", (int)length, text);
         result = opts_unknown(err, "value for --recompute", word, recomputes);
         free(word);
