@@ -342,7 +342,7 @@ class Absent(base.Case):
 
 class Failures(Gpu):
     def test_a_rank_dies(self):
-        before = set(os.listdir("/dev/shm"))
+        before = base.shared_files()
         for transport in TRANSPORTS:
             for fault in ("kill:1:30", "exit:1:30", "stop:1:30"):
                 run = base.Run(["allreduce", "--transport", transport, "--ranks", "3", "--size",
@@ -351,7 +351,7 @@ class Failures(Gpu):
                 self.assertIn("rank 1", run.err)
                 self.assertIn("allreduce", run.err)
                 self.assertLess(run.seconds, 3 + base.SLACK_S)
-        self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+        self.assertEqual(base.shared_files() - before, set())
 
     def test_where_the_others_wait(self):
         """A rank that never comes: the others wait inside their kernels, and say for whom."""

@@ -14,6 +14,11 @@ import unittest
 
 COLLBENCH, COMMSIM, STUB = "", "", ""
 COMMON = {}  # environment of all runs
+# Made by hand: two sockets, eight GPUs, five NICs, in all the ways in which devices can be near.
+# bridge0 10: a switch with GPUs 13, 14 and NIC 15; NIC 1f at a root port of its own. bridge1 20: a
+# switch with NIC 27 and a second switch, with GPUs 25, 26. bridge2 80: GPUs 81 to 84, each at a root
+# port; NIC 85 with two functions; the display of the management controller at 86, which is no
+# accelerator. (hwloc without libxml2 reads no comments, so they stand here.)
 TWO_SOCKETS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases", "topo",
                            "two-sockets.xml")
 OURS = ("HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "COLLBENCH_NVML", "NVML_STUB")
