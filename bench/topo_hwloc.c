@@ -14,18 +14,19 @@ struct topo_view {
     hwloc_topology_t topology;
 };
 
-/* hwloc falls back to this system, without a word, where it cannot read what these name. */
-static int check_source(const struct topo_view *view, struct err *err)
+/* Where hwloc cannot read what these name it fails (XML without libxml2) or falls back to this
+ * system without a word. */
+static int check_source(const struct topo_view *view, bool failed, struct err *err)
 {
     static const char *const variables[] = {"HWLOC_FSROOT", "HWLOC_SYNTHETIC", "HWLOC_XMLFILE"};
-    bool own = topo_view_own(view) && !getenv("HWLOC_THISSYSTEM");
+    bool own = failed || (topo_view_own(view) && !getenv("HWLOC_THISSYSTEM"));
     for (size_t i = 0; own && i < sizeof variables / sizeof *variables; i++) {
         const char *set = getenv(variables[i]);
         if (set)
             return err_add(err, ERR_USAGE, "hwloc cannot read the machine of %s=%s", variables[i],
                            set);
     }
-    return 0;
+    return failed ? err_add(err, ERR_FAILED, "hwloc cannot read the machine") : 0;
 }
 
 struct topo_view *topo_view_new(struct err *err)
@@ -39,9 +40,8 @@ struct topo_view *topo_view_new(struct err *err)
     hwloc_topology_set_io_types_filter(view->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     hwloc_topology_set_flags(view->topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
                                                  HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING);
-    int bad = hwloc_topology_load(view->topology);
-    if (bad) err_add(err, ERR_FAILED, "hwloc cannot read the machine");
-    if (!bad && check_source(view, err) == 0) return view;
+    bool failed = hwloc_topology_load(view->topology) != 0;
+    if (check_source(view, failed, err) == 0) return view;
     topo_view_free(view);
     return NULL;
 }
