@@ -490,8 +490,10 @@ class Command(Case):
                     self.refused(command.format(path), "no row could be scored", *words, code=code)
 
     def test_csv_on_stdout(self):
+        table = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "training",
+                             "torchtitan.csv")
         for line in ("--topo dgx-h100", "memory --topo dgx-h100", "memory --model 7b",
-                     "validate training", "constants", "compare --topo dgx-h100 --strategy fsdp"):
+                     f"validate training {table}", "constants", "compare --topo dgx-h100 --strategy fsdp"):
             rows = self.rows(line)
             self.assertTrue(rows, line)
             self.assertTrue(all(None not in row for row in rows), line)

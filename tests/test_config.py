@@ -630,7 +630,7 @@ class RoundTrip(Case):
         rng = random.Random(9)
         for emit in self.READ:
             counts = {"written": 0, "cannot": 0}
-            for _ in range(100):
+            for _ in range(60):
                 self.check(emit, self.strategy(rng, emit), counts)
             self.assertGreater(counts["written"], 10, emit)
             self.assertGreater(counts["cannot"], 0, emit)
