@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tests/planned.h"
 #include "train/event.h"
 #include "train/full.h"
 #include "train/plan.h"
@@ -37,23 +38,11 @@ static void unmake(struct made *m)
 /* false: there is no such plan. */
 static bool make(struct made *m, const char *line)
 {
-    static const struct opts_row none[] = {{0}};
-    struct plan_args args = {0};
-    struct opts opts;
     struct err err = ERR_INIT;
     struct lib_args lib = lib_usual();
-    struct opts_row *rows = plan_options(0, none);
-    char *text = mem_strdup(line), *save = NULL, *argv[64] = {"x"};
-    int argc = 1;
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        cr_assert(argc < 64);
-        argv[argc++] = w;
-    }
     *m = (struct made){0};
-    cr_assert_eq(opts_parse(&opts, rows, &args, argc, argv, &err), 0, "%s: %s", line, err.text);
-    cr_assert_eq(tables_read(&m->tables, ENGINE_EVENT, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(net_const_read(&m->net, NULL, &err), 0, "%s", err.text);
-    bool there = plan_make(&m->plan, &m->tables, &args, &err) == 0;
+    bool there = planned_if(&m->tables, &m->plan, ENGINE_EVENT, line, &err) == 0;
     if (there) {
         m->job = m->plan.job;
         m->c = m->tables.constants[ENGINE_EVENT].values;
@@ -61,9 +50,6 @@ static bool make(struct made *m, const char *line)
         m->chunks = chunks_new();
     }
     err_release(&err);
-    opts_release(&opts);
-    free(rows);
-    free(text);
     if (!there) unmake(m);
     return there;
 }
