@@ -628,12 +628,11 @@ class RoundTrip(Case):
 
     def test_random(self):
         rng = random.Random(9)
-        rounds = 20 if "SANITIZED" in os.environ else 60
         for emit in self.READ:
             counts = {"written": 0, "cannot": 0}
-            for _ in range(rounds):
+            for _ in range(60):
                 self.check(emit, self.strategy(rng, emit), counts)
-            self.assertGreater(counts["written"], rounds // 6, emit)
+            self.assertGreater(counts["written"], 10, emit)
             self.assertGreater(counts["cannot"], 0, emit)
 
     def test_another_framework(self):
